@@ -18,12 +18,15 @@ import click
 import lz4.frame
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from gossipkv.cli.decisions import allowed
 from gossipkv.cli.options import HEX_KEYS, JSON, AskedNodes, ask_within, key_bytes
-from gossipkv.cli.output import json_line, tell
+from gossipkv.cli.output import json_line, note, part_text, tell
 from gossipkv.cli.screen import description, progress
+from gossipkv.client.reads import page_of
 from gossipkv.client.tables import explained
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import BadRequest, LocalError
+from gossipkv.errors import BadRequest, LocalError, ProtocolError
+from gossipkv.status.words import plain
 from gossipkv.wire.key_text import shown
 
 if sys.version_info >= (3, 14):
@@ -121,6 +124,7 @@ class Parquet:
 @click.option("--start", type=key_bytes, metavar="KEY", help="First key (inclusive).")
 @click.option("--end", type=key_bytes, metavar="KEY", help="End key (exclusive).")
 @click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
+@click.option("--partial", is_flag=True, help="Pass over partitions that cannot be read, and name them.")
 @click.option("--expiry", is_flag=True, help="Write times of expiry too, as expires_at; this reads records twice.")
 @HEX_KEYS
 @PAGE
@@ -133,6 +137,7 @@ def export(
     start: bytes | None,
     end: bytes | None,
     prefix: bytes | None,
+    partial: bool,
     expiry: bool,
     nodes: AskedNodes,
     as_json: bool,
@@ -140,7 +145,8 @@ def export(
     """Write the records of TABLE to FILE in key order, as TSV, JSON lines or Parquet.
 
     The suffix of FILE sets the format; a second suffix .gz, .zst or .lz4 compresses lines. FILE appears, or is
-    replaced, when it is complete. The export is no snapshot: each page has the records of the time of its read.
+    replaced, when it is complete. The export is no snapshot: each page has the records of the time of its read. With
+    --partial, a shard or range that gives no page within --timeout is named on standard error; the exit status is 0.
     """
     lines = path.with_suffix("") if path.suffix in COMPRESSED else path
     form = form or {**SUFFIXES, ".parquet": "parquet"}.get(lines.suffix)
@@ -149,6 +155,7 @@ def export(
     if expiry and form == "tsv":
         raise click.UsageError("TSV has no place for --expiry: write JSON lines or Parquet")
     records = 0
+    missing: list[Value] = []
     with (
         nodes.connect() as client,
         _whole_file(path) as stream,
@@ -156,14 +163,43 @@ def export(
         progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar,
     ):
         task = bar.add_task(f"{name}: records written", total=None)
-        found = client.table(name).scan(start=start, end=end, prefix=prefix)
+        found: Iterable[tuple[bytes, bytes]]
+        if partial:
+            keys: dict[str, Value] = {"start": start, "end": end, "prefix": prefix}
+            keys = {option: key for option, key in keys.items() if key is not None}
+            found = _readable(client, name, {**keys, **allowed(nodes.timeout_ms)}, missing)
+        else:
+            found = client.table(name).scan(start=start, end=end, prefix=prefix)
         for record in _with_expiries(client, name, found) if expiry else ((*row, None) for row in found):
             write(*record)
             records += 1
             if records % SHOWN_RECORDS == 0:
                 bar.update(task, completed=records)
     answer: dict[str, Value] = {"table": name, "records": records, "file": str(path)}
+    answer |= {"missing": missing} if partial else {}
     tell(answer, f"{path}: {records:,} records of {name}", as_json=as_json)
+
+
+def _readable(
+    client: blocking.Client, name: str, options: dict[str, Value], missing: list[Value]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the records of a partial scan; name each part that it leaves out, and add it to `missing`."""
+    cursor: Value = None
+    while True:
+        more: dict[str, Value] = {} if cursor is None else {"cursor": cursor}
+        match client.call("scan", name, {**options, **more, "partial": True}):
+            case [*page, list(left_out)]:
+                rows, cursor, _ = page_of(page)
+                yield from rows
+                for entry in left_out:
+                    match entry:
+                        case [part, reason]:
+                            note(f"gossipkv: {name}: {part_text(part)} cannot be read: {plain(reason)}")
+                            missing.append(part)
+            case _:
+                raise ProtocolError(f"{client.address} answered something else than a page of a partial scan")
+        if cursor is None:
+            return
 
 
 def _with_expiries(

@@ -74,11 +74,12 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
         ),
         WireMethod(
             "scan", "database",
-            "version min_version timeout_ms local start end prefix reverse limit cursor token wait_ms config",
+            "version min_version timeout_ms local start end prefix reverse limit cursor token wait_ms config partial",
             "Read a page of records in key order. A page has at most 1 MiB of keys and values, but at least one "
-            "record. It may be shorter than `limit`.",
+            "record. It may be shorter than `limit`. With `partial`, for tables, it leaves out partitions that cannot "
+            "be read.",
             "`[[[key, value], …], cursor or nil, version]`. Only a nil cursor ends the scan. Any node accepts the "
-            "cursor",
+            "cursor. With `partial`, a fourth element: `[[{shard} or {start, end}, reason], …]` left out here",
             "as `get`; UNKNOWN_VERSION: the version was retired between two pages; OVERLOADED or UNAVAILABLE: "
             "owners of partitions fail",
         ),

@@ -6,6 +6,9 @@ bounded number of records, tombstones among them. `page.pyx` reads and merges th
 
 All partitions of a hash table are asked at once for each page, each for about its share. The partitions of a range
 table are asked one after the other.
+
+A *partial* scan passes over partitions that cannot be read: each page names those that it has left out, and its cursor
+the shards that later pages do not ask again.
 """
 
 from __future__ import annotations
@@ -16,7 +19,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 
-from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, StorageError, Unavailable, UnknownDatabase
+from gossipkv.errors import (
+    BadRequest,
+    GossipKVError,
+    NotReady,
+    NotServed,
+    ProtocolError,
+    StorageError,
+    TimedOut,
+    Unavailable,
+    UnknownDatabase,
+)
 from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.replication.replica.record import PAGE_BYTES, join_pages, read_page
 from gossipkv.storage.sorted_file import prefix_end
@@ -40,7 +53,13 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments, OptionArguments
     from gossipkv.wire.rpc import Value
 
-SCAN_OPTIONS: Final = ("local", "start", "end", "prefix", "reverse", "limit", "cursor")
+SCAN_OPTIONS: Final = ("local", "start", "end", "prefix", "reverse", "limit", "cursor", "partial")
+LEFT_OUT: Final = (
+    NotReady,
+    NotServed,
+    TimedOut,
+    Unavailable,
+)  # A partial scan passes over partitions with these errors.
 MAX_STEPS: Final = 16  # Ranges per page: then the page ends.
 MAX_LIMIT: Final = 1 << 20
 
@@ -68,6 +87,14 @@ class ScanRange(NamedTuple):
         return self._replace(start=start, end=end)
 
 
+class RestOfScan(NamedTuple):
+    """The keys that are left, the token of the pages before, and the partitions of shards that they left out."""
+
+    range: ScanRange
+    token: Token
+    left_out: Sequence[int]
+
+
 class TableScanPage(NamedTuple):
     """The records of some partitions, and the bound beyond which there may be more; None: the scan is complete."""
 
@@ -84,28 +111,26 @@ class TableScans:
         self._services = services
 
     def scan(self, arguments: Arguments) -> Later:
-        """`scan [table, {options}]`: `[[[key, value], ...], cursor or nil, token]`."""
+        """`scan [table, {options}]`: `[[[key, value], ...], cursor or nil, token]`; see `ScanRequest` for `partial`."""
         table = arguments.text("table")
         options = record_options(arguments, *SCAN_OPTIONS)
-        wanted, passed = self._range(options)
-        return Later(ScanRequest(self._services, table, wanted, passed, options).begin)
+        return Later(ScanRequest(self._services, table, self._rest(options), options).begin)
 
-    def _range(self, options: RecordOptions) -> tuple[ScanRange, Token]:
-        """Return the rest of the scan, and the token of the pages before."""
+    def _rest(self, options: RecordOptions) -> RestOfScan:
         given, most_key = options.given, self._services.most_key
         start, end = key_range(given, most_key)
         limit, cursor = given.number("limit", least=1), given.blob("cursor")
         limit = self._services.scan_limit if limit is None else min(limit, self._services.scan_limit)
         wanted = ScanRange(start, end, given.flag("reverse"), limit)
         if cursor is None:
-            return wanted, NOTHING
+            return RestOfScan(wanted, NOTHING, ())
         with contextlib.suppress(ValueError):
             match msgpack.unpackb(cursor):
-                case [bytes(bound), bytes(token)] if len(bound) <= most_key + 1:
-                    passed = self._services.tokens.read(token)
+                case [bytes(bound), bytes(token), *more] if len(bound) <= most_key + 1:
+                    passed, left_out = self._services.tokens.read(token), unpacked_ids(more[0]) if more else ()
                     if wanted.reverse:
-                        return wanted.behind(bound if end is None else min(bound, end)), passed
-                    return wanted.behind(max(bound, wanted.start)), passed
+                        return RestOfScan(wanted.behind(bound if end is None else min(bound, end)), passed, left_out)
+                    return RestOfScan(wanted.behind(max(bound, wanted.start)), passed, left_out)
         raise BadRequest("scan: the cursor was not returned by this method", {"option": "cursor"})
 
     def scan_here(self, arguments: Arguments) -> Later:
@@ -130,15 +155,18 @@ class ScanRequest(ClientRequest[TableScanPage]):
 
     plan       take the next step: ask the hosts of its partitions
     part_done  gather their pages; after the last one, take another step or answer
+
+    The answer of a partial scan has a fourth element: `[[{"shard"} or {"start", "end"}, reason], ...]`, left out here.
     """
 
-    def __init__(
-        self, services: RecordServices, name: str, range_: ScanRange, passed: Token, options: RecordOptions
-    ) -> None:
-        """Begin with the rest of the scan, and the token of the pages before it. Raises BadRequest."""
+    def __init__(self, services: RecordServices, name: str, rest: RestOfScan, options: RecordOptions) -> None:
+        """Raises BadRequest."""
         super().__init__(services, name, options)
-        self.wanted = WantedClock(merged(self.wanted.token, passed), 0.0)
-        self._range = range_  # The rest of the scan.
+        self._is_partial = options.given.flag("partial")
+        self._passed_over = {*rest.left_out}  # Shards that are not asked.
+        self._left_out: list[Value] = []
+        self.wanted = WantedClock(merged(self.wanted.token, rest.token), 0.0)
+        self._range = rest.range  # The rest of the scan.
         self._seen: Token = NOTHING
         self.table = b""  # Set by the first step: another table may take the name meanwhile.
         self._rows: list[bytes] = []  # `[key, value]`, ... of each step, as MessagePack.
@@ -167,12 +195,14 @@ class ScanRequest(ClientRequest[TableScanPage]):
         for group in groups:
             part = range_._replace(limit=share(range_.limit, len(group), whole))
             part = part if route.is_hash else part.within(group[0])
-            RangeRead(self, [place.partition for place in group], part, group[0].hosts).begin()
+            RangeRead(self, [place.partition for place in group], part, group[0].hosts, group[0]).begin()
         self._group_done()
 
     def _groups(self) -> tuple[Sequence[Sequence[PartitionRoute]], bytes | None]:
         """Return the partitions of the step, grouped by hosts, and the bound of the next step."""
         wanted, route = self._range, self.route
+        if route.is_hash and self._is_partial:
+            return [[place] for place in route.places() if place.partition not in self._passed_over], None
         if route.is_hash:
             return [*together(route.places())], None
         place = route.before(wanted.end) if wanted.reverse else route.place(wanted.start)
@@ -181,12 +211,22 @@ class ScanRequest(ClientRequest[TableScanPage]):
 
     def part_done(self, part: HostRequest[TableScanPage], result: TableScanPage | GossipKVError) -> None:
         """Take the page of a group."""
-        del part
-        if isinstance(result, GossipKVError):
+        if self._is_partial and isinstance(result, LEFT_OUT):
+            assert isinstance(part, RangeRead)
+            self._pass_over(part, result)
+        elif isinstance(result, GossipKVError):
             self._error = result
         else:
             self._pages.append(result)
         self._group_done()
+
+    def _pass_over(self, part: RangeRead, error: GossipKVError) -> None:
+        assert part.place is not None, "it is a part of this request"
+        keys = part.keys
+        if self.route.is_hash:
+            self._passed_over.add(part.place.partition)
+            keys = {"shard": int.from_bytes(part.place.first, "big")}
+        self._left_out.append([keys, error.message])
 
     def _group_done(self) -> None:
         """Count a group's answer, or the end of asking; after the last one, finish the step."""
@@ -206,6 +246,7 @@ class ScanRequest(ClientRequest[TableScanPage]):
         self._steps += 1
         bound = self._following if reached is None else reached
         is_full = reached is not None or not self._range.limit or self._size_bytes > PAGE_BYTES
+        is_full = is_full or bool(self._left_out)  # The time of this page may be over.
         if bound is None or is_full or self._steps == MAX_STEPS:
             self._finish(bound)
         else:
@@ -228,9 +269,12 @@ class ScanRequest(ClientRequest[TableScanPage]):
 
     def _finish(self, bound: bytes | None) -> None:
         token = self.services.tokens.write(self._seen)
-        cursor = None if bound is None else msgpack.packb([bound, token])
+        passed_over = [packed_ids(self._passed_over)] if self._passed_over else []
+        cursor = None if bound is None else msgpack.packb([bound, token, *passed_over])
         rows = [msgpack.Packer().pack_array_header(self._count), *self._rows]
-        self.complete(Packed(b"".join([b"\x93", *rows, msgpack.packb(cursor), msgpack.packb(token)])))
+        parts = [cursor, token, self._left_out] if self._is_partial else [cursor, token]
+        head = msgpack.Packer().pack_array_header(1 + len(parts))
+        self.complete(Packed(b"".join([head, *rows, *map(msgpack.packb, parts)])))
 
 
 @final
@@ -245,9 +289,15 @@ class RangeRead(HostRequest["TableScanPage"]):
         partitions: Sequence[int],
         range_: ScanRange,
         nodes: tuple[bytes, ...] = (),
+        place: PartitionRoute | None = None,
     ) -> None:
         super().__init__(request, nodes)
-        self._partitions, self._range = partitions, range_
+        self._partitions, self._range, self.place = partitions, range_, place
+
+    @property
+    def keys(self) -> Value:
+        """The keys to read, for the answer of a partial scan."""
+        return {"start": self._range.start, "end": self._range.end}
 
     def _what(self) -> str:
         assert isinstance(self.request, ScanRequest), "the request of a node is local"

@@ -1,7 +1,8 @@
-"""Real nodes that lose all hosts of a range: `force-join` re-creates the range from one replica, without a merge."""
+"""Real nodes that lose all hosts of a partition: the rest is saved, and `force-join` re-creates the partition."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -97,4 +98,55 @@ def test_a_range_begins_anew(tmp_path):
         assert found == OLD | {b"old/001": b"newer", b"new/001": b"anew"}
         verified = gossipkv("verify", "--table", TABLE, *at)
         assert (verified[0], "all replicas are equal" in verified[1]) == (0, True), verified
+        assert trouble(cluster) == []
+
+
+@pytest.mark.parametrize("kind", ["hash", "range"])
+def test_lost_partitions_are_left_out_and_begin_anew(tmp_path, kind):
+    """A table without spare replicas loses a node: export and backup save the rest, and the table serves again."""
+    place, out = tmp_path / "backups", tmp_path / "saved.jsonl"
+    place.mkdir()
+    settings = {**SETTINGS, "backup_roots": str(place)}
+    options = {
+        "replication": 1,
+        **({"partitions": 6} if kind == "hash" else {"bounds": [b"old/%d" % at for at in (1, 2)]}),
+    }
+    with Cluster(tmp_path / "nodes", nodes=3, settings=settings) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive((1, 2, 3))
+        nodes.ask(1, "create_table", TABLE, {"kind": kind, **options, "timeout_ms": 30_000})
+        put(nodes, 1, OLD)
+        all_know(nodes, (1, 2, 3))
+        rows = nodes.ask(1, "partitions", TABLE)["partitions"]
+        lost = next(host["node"] for row in rows for host in row["hosts"] if host["node"] != "n1")
+        gone = [row for row in rows if row["hosts"][0]["node"] == lost]
+        cluster.kill(int(lost[1:]))
+        nodes.all_alive({1, 2, 3} - {int(lost[1:])})
+        at = ["--node", cluster.node(1).address]
+        assert gossipkv("table", "export", TABLE, str(out), "--timeout", "3s", *at)[0] == 3
+        status, said = gossipkv("table", "export", TABLE, str(out), "--partial", *at)
+        assert (status, said.count("cannot be read")) == (0, len(gone)), said
+        saved = {
+            (row := json.loads(line))["key"].encode(): row["value"].encode() for line in out.read_text().splitlines()
+        }
+        assert 0 < len(saved) < len(OLD)
+        assert saved.items() < OLD.items()
+        told = json.loads(
+            gossipkv("backup", "create", str(place), "--partial", "--json", *at)[1].partition("gossipkv:")[0]
+        )
+        assert len(told["missing"][TABLE]) == len(gone)
+        assert told["records"] == len(saved)
+        status, said = gossipkv("restore", str(place), "--table", TABLE, "--as", "again", *at)
+        assert (status, "is partial: it lacks" in said) == (0, True), said
+        for row in gone:
+            shard = kind == "hash"
+            key = str(int.from_bytes(row["start"], "big")) if shard else row["start"].decode()
+            force = ("table", "force-join", TABLE, *(["--shard"] if shard else []), "--yes", *at, "--", key, "n1")
+            _, said = until(lambda force=force: gossipkv(*force), lambda done: done[0] == 0)
+            assert "starts empty" in said
+        with blocking.connect(cluster.node(1).address, timeout_ms=30_000) as client:
+            for name in TABLE, "again":
+                assert dict(until(lambda name=name: [*client.table(name).scan()], bool)) == saved
+        put(nodes, 1, NEW)
+        cluster.start(int(lost[1:]))
+        until(lambda: aside(nodes, 1), lambda now: now == [lost] * len(gone))
         assert trouble(cluster) == []

@@ -73,6 +73,33 @@ def test_what_is_exported_is_imported_again(run, node, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_a_partial_export_names_what_it_lacks(run, node, tmp_path, monkeypatch):
+    """Pages may name parts that they leave out; the status is 0, and only a page of that form is taken."""
+    given = []
+
+    def scan(options):
+        given.append(options)
+        if "cursor" in options:
+            return [[[b"z", b"2"]], None, b"token", [[{"start": b"m", "end": None}, "n2 is down"]]]
+        return [[[b"a", b"1"]], b"next", b"token", [[{"shard": 3}, "n1 is down"]]]
+
+    monkeypatch.setattr(node, "scan", scan)
+    done = run("table", "export", "t", tmp_path / "t.tsv", "--partial", "--start", "a", "--json")
+    assert json.loads(done.out)["missing"] == [{"shard": 3}, {"start": "m", "end": None}]
+    assert (done.status, (tmp_path / "t.tsv").read_bytes()) == (0, b"a\t1\nz\t2\n")
+    assert done.err.splitlines() == [
+        "gossipkv: t: shard 3 cannot be read: n1 is down",
+        "gossipkv: t: the keys from 'm' cannot be read: n2 is down",
+    ]
+    assert [(one["partial"], one["start"], one.get("cursor")) for one in given] == [
+        (True, b"a", None),
+        (True, b"a", b"next"),
+    ]
+    monkeypatch.setattr(node, "scan", lambda _: [[], None, b"token"])
+    done = run("table", "export", "t", tmp_path / "u.tsv", "--partial")
+    assert (done.status, [*tmp_path.iterdir()]) == (3, [tmp_path / "t.tsv"])
+
+
 EXPIRING = """{"key": "a", "value": "1", "expires_at": 1800000000000}
 {"expires_at": null, "key": "b", "value": "2"}
 {"key": "c", "value": "3"}

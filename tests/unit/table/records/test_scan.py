@@ -177,6 +177,41 @@ def test_a_scan_of_what_is_elsewhere(alone):
         other.call("scan", "hash")
 
 
+@pytest.mark.parametrize("kind", [HASH, RANGE])
+@pytest.mark.parametrize("limit", [2, 1000])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_partial_scan_names_what_it_leaves_out(kind, limit, reverse):
+    """Each lost partition is named once, ranges with the keys that were to be read."""
+    records = Records(3)
+    one, two, asked = records.nodes
+    firsts = 5 if kind == HASH else [b"", b"2", b"4", b"6", b"8"]
+    records.make("t", kind, firsts=firsts, holders=lambda number: [two if number in {1, 3} else one])
+    put = [b"%d%d" % (number // 10, number % 10) for number in range(100)]
+    asked.call("put_many", "t", [[key, b"v"] for key in put])
+    two.is_lost = True
+    with pytest.raises(Unavailable):
+        asked.call("scan", "t", {"reverse": reverse})
+    places, found, missing, cursor = asked.methods.routing.route("t"), [], [], b""
+    while cursor is not None:
+        options = {"start": b"3", "limit": limit, "reverse": reverse, "partial": True}
+        rows, cursor, _, left_out = asked.call("scan", "t", options | ({"cursor": cursor} if cursor else {}))
+        found += [key for key, _ in rows]
+        missing += left_out
+    readable = [key for key in put if key >= b"3" and places.place(key).hosts == (one.uuid,)]
+    assert found == sorted(readable, reverse=reverse)
+    lost = (
+        [{"shard": 1}, {"shard": 3}] if kind == HASH else [{"start": b"3", "end": b"4"}, {"start": b"6", "end": b"8"}]
+    )
+    assert sorted((part for part, _ in missing), key=str) == lost
+    assert all("n2 is not reached" in why for _, why in missing)
+
+
+def test_a_partial_scan_of_a_whole_table(alone):
+    node, _ = alone.nodes
+    node.call("put", "hash", b"a", b"1")
+    assert node.call("scan", "hash", {"partial": True}) == [[[b"a", b"1"]], None, TOKEN, []]
+
+
 def test_a_table_that_is_dropped_amid_a_scan():
     """A page does not continue in another table of the same name."""
     records = Records(2)
