@@ -123,7 +123,7 @@ class BackupManifest:
 
     @property
     def missing(self) -> dict[str, Value]:
-        """What a partial backup lacks, by table (`SavedTable.left_out`)."""
+        """The partitions that a partial backup lacks, by table (`SavedTable.left_out`)."""
         return {table.name: table.left_out for table in self.tables if table.missing}
 
     def summary(self) -> dict[str, Value]:

@@ -116,10 +116,7 @@ class ForceJoin:
             await self._check_gone(name, partition)
         with deadline.step(f"asking {wanted.node} for its quarantined replicas"):
             there = await self._kept(node, table.id, bounds)
-            if table.kind == HASH:  # Replicas of all shards have the same bounds.
-                ids = {*partition.recorded}
-                there = [copy for copy in there if copy.partition == partition.id or copy.assignment in ids]
-            kept = chosen(wanted, bounds, there)
+            kept = chosen(wanted, bounds, copies_of_shard(partition, there) if table.kind == HASH else there)
         new = draw_id(self._random)
         config = self._service.taking_part()[0].known[table.id].config + 1
         asked = first, partition.id, new, draw_id(self._random), node, *begins(partition, kept, config)
@@ -216,6 +213,12 @@ def begins(partition: Partition, kept: KeptReplica | None, config: int) -> tuple
         counters |= dict(clock.entries(kept.clock))
     counters |= {**dict(clock.entries(left_out(config))), HAD: 0 if kept is None else kept.config}
     return tuple(sorted(counters.items())), 0 if kept is None else kept.assignment
+
+
+def copies_of_shard(partition: Partition, kept: Sequence[KeptReplica]) -> list[KeptReplica]:
+    """Return the replicas of a shard among those of its table: all have the same bounds."""
+    ids = {*partition.recorded}
+    return [replica for replica in kept if replica.partition == partition.id or replica.assignment in ids]
 
 
 def chosen(wanted: RangeArguments, bounds: KeyBounds, kept: Sequence[KeptReplica]) -> KeptReplica | None:

@@ -144,7 +144,8 @@ class Hopping:
         while True:
             await trio.sleep(random.expovariate(1 / pause_s))
             partition, node = random.choice([*cluster.map]), random.choice(cluster.nodes)
-            key, wait_s = b"%d %s" % (partition, random.choice(KEYS)), random.choice(WAITS_S)
+            shard = cluster.witness.moves.lineage.shard(partition)
+            key, wait_s = b"%d %s" % (shard, random.choice(KEYS)), random.choice(WAITS_S)
             if cluster.is_range:
                 key = random.choice(SESSION_KEYS)
                 known = node.known.get(cluster.table) if happens(random, 0.5) else None
@@ -196,17 +197,15 @@ class Hopping:
             self._did.append([Did(session, WRITES if asked.value is None else READS, key, asked.value)])
 
     def _key(self, answer: Answer, partition: int, key: bytes) -> tuple[int, bytes]:
-        """Return a key's name in the whole table: shards and force-joined ranges have keys of their own."""
-        if self._cluster.is_range:
-            refounded = self._cluster.witness.moves.refounded
-            root = refounded.root(partition if answer.partition is None else answer.partition)
-            if root not in refounded.ends:
-                return 0, key
-            kept = refounded.base(root) if root not in self._kept else {}
-            self._kept.add(root)
-            self._did += [[Did(root, WRITES, (root, one), record.value(data))] for one, data in kept.items()]
-            return root, key
-        return partition, key
+        """Return a key's name in the whole table: force-joined partitions have keys of their own."""
+        refounded = self._cluster.witness.moves.refounded
+        root = refounded.root(partition if answer.partition is None else answer.partition)
+        if root not in refounded.ends:
+            return 0, key
+        kept = refounded.base(root) if root not in self._kept else {}
+        self._kept.add(root)
+        self._did += [[Did(root, WRITES, (root, one), record.value(data))] for one, data in kept.items()]
+        return root, key
 
     def _session(self, name: int) -> tuple[int, int]:
         return name, self._begun[name]

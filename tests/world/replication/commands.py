@@ -14,10 +14,9 @@ from gossipkv.errors import GossipKVError
 from gossipkv.placement.partition import AssignmentState
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
-from gossipkv.register.metadata.partitions import range_of
 from gossipkv.register.metadata.tables import END_OF_NODES, NODE, decode_node
 from gossipkv.table.controllers.reconciler import parts_of
-from gossipkv.table.rpc.force_join import NOTHING, REFOUND, begins, chosen, kept_here, read_kept
+from gossipkv.table.rpc.force_join import NOTHING, REFOUND, begins, chosen, copies_of_shard, kept_here, read_kept
 from gossipkv.table.rpc.requests import RangeArguments
 from tests.world.metadata.chance import happens
 from tests.world.replication.ranges import children_of, divisible
@@ -101,7 +100,7 @@ class Operator:
         return answer.outcome is OperationOutcome.DONE
 
     async def refound(self, part: LocalPartition, node: Node) -> bool:
-        """Force-join a range at a node, with a chosen quarantined replica there or with nothing."""
+        """Force-join a partition at a node, with a chosen quarantined replica there or with nothing."""
         table, life = self._cluster.table, node.life
         if life is None or table not in life.maps.known or any(
             one.node in self._cluster.network.lives for one in part.partition.assignments if one.state in _HELD
@@ -109,15 +108,17 @@ class Operator:
             return False
         try:
             there = read_kept(kept_here(life.replication, table, part.bounds))
+            there = there if self._cluster.is_range else copies_of_shard(part.partition, there)
             copy = self._random.choice([*(one.name for one in there), *([] if len(there) > 1 else [None]), NOTHING])
             kept = chosen(RangeArguments("t", part.bounds.first, "", copy), part.bounds, there)
             await trio.sleep(self._random.choice((0, 0.05, 0.5)))
             known = await life.maps.quorum_read(table)
-            if range_of(life.maps.tree(table), part.bounds.first)[1] != part.partition:
+            key = next((entry.key for entry in life.maps.tree(table).scan() if entry.record == part.record), None)
+            if key is None:
                 return False
             ids = [self._random.getrandbits(40) for _ in range(2)]
             argument = (
-                part.bounds.first,
+                key,
                 part.partition.id,
                 *ids,
                 node.uuid,
@@ -167,7 +168,7 @@ class Operator:
             await trio.sleep(self._random.uniform(0, 0.2))
 
     async def strike_refound(self, _: Node) -> None:
-        """Stop all hosts of a range and force-join it; the hosts return with their disks, soon or at the end."""
+        """Stop all hosts of a partition and force-join it; the hosts return with their disks, soon or at the end."""
         cluster = self._cluster
         free = [node for node in cluster.nodes if node.uuid in self._of_weight() and node.uuid not in cluster.lost]
         pairs = [
@@ -178,7 +179,7 @@ class Operator:
         ]
         if not pairs:
             return
-        has = [pair for pair in pairs if _has_kept(*pair)]
+        has = [pair for pair in pairs if _has_kept(*pair, is_range=cluster.is_range)]
         part, begins_at = self._random.choice(has if has and happens(self._random, 0.8) else pairs)
         held = {one.node for one in part.partition.assignments}
         hosts = [node for node in cluster.nodes if node.uuid in held and not node.is_lost]
@@ -237,7 +238,7 @@ class Operator:
         return True
 
     async def heal(self) -> None:
-        """Remove all lost nodes where enough others are left; force-join the ranges that only they held."""
+        """Remove all lost nodes where enough others are left; force-join the partitions that only they held."""
         cluster = self._cluster
         while gone := self._gone():
             up = [
@@ -251,7 +252,7 @@ class Operator:
 
     def _gone(self) -> list[LocalPartition]:
         table, lost = self._cluster.table, self._cluster.lost
-        parts = parts_of(self._cluster.register.tree(table)) if self._cluster.is_range else ()
+        parts = parts_of(self._cluster.register.tree(table))
         return [
             one for one in parts if all(two.node in lost for two in one.partition.assignments if two.state in _HELD)
         ]
@@ -268,7 +269,10 @@ class Operator:
         return len(left) >= self._cluster.slots
 
 
-def _has_kept(part: LocalPartition, node: Node) -> bool:
-    """Return True if a node has a quarantined replica with all keys of a range."""
+def _has_kept(part: LocalPartition, node: Node, *, is_range: bool) -> bool:
+    """Return True if a node has a quarantined replica with all keys of a partition."""
     there = () if node.life is None else node.life.replication.replicas.spaces.all_quarantined()
-    return any(one.identity.bounds.covers(part.bounds) for one in there)
+    ids = {*part.partition.recorded}
+    return any(
+        one.identity.bounds.covers(part.bounds) and (is_range or one.identity.assignment in ids) for one in there
+    )

@@ -49,6 +49,7 @@ class Refounded:
         """Note that `new` replaces `old`, with the replica of assignment `kept`, or with nothing (0)."""
         lineage, witness = self._moves.lineage, self._moves.witness
         has = witness.models[kept].records if kept else {}
+        lineage.shards[new] = lineage.shard(old)
         ends = [end for end in ends if end[0] < HAD]  # The others belong to no assignment.
         self.ends[new] = dict(ends)
         self._kept[new] = {key: data for key, data in has.items() if lineage.has(new, key)}
@@ -87,9 +88,14 @@ class Lineage:
 
     def __init__(self) -> None:
         self.bounds: dict[int, Bounds] = {}  # The bounds of ranges.
+        self.shards: dict[int, int] = {}  # By force-joined partition: the id of its shard's first one.
         self.children: dict[int, tuple[int, ...]] = {}  # The children of each split partition, in the order of keys.
         self._forebears: dict[int, tuple[int, ...]] = {}
         self._before: dict[int, int] = {}  # By assignment: that of the same node in the parent.
+
+    def shard(self, partition: int) -> int:
+        """Return the name of a partition's shard in its keys."""
+        return self.shards.get(partition, partition)
 
     def divides(self, parent: Partition, children: Sequence[Partition]) -> None:
         self.children[parent.id] = tuple(child.id for child in children)
@@ -157,12 +163,12 @@ class Moves:
         table = decode_table(after.root.meta)
         stands = {entry.key: decode_partition(entry.record) for entry in before.scan()}
         new = {entry.key: decode_partition(entry.record) for entry in after.scan()}
+        begun = [one.argument for one in done if one.name == "refound"]
+        self.refounded.replaced.update(argument[1] for argument in begun)  # type: ignore[index]  # It was judged.
         if table.kind == RANGE:
-            begun = [one.argument for one in done if one.name == "refound"]
-            self.refounded.replaced.update(argument[1] for argument in begun)  # type: ignore[index]  # It was judged.
             self._divides(stands, new)
-            for argument in begun:
-                self.refounded.begins(*argument[1:3], *argument[5:])  # type: ignore[index]  # It was judged.
+        for argument in begun:
+            self.refounded.begins(*argument[1:3], *argument[5:])  # type: ignore[index]  # It was judged.
         for entry in after.scan():
             if entry.version == after.root.config:
                 was, now = stands.get(entry.key), new[entry.key]

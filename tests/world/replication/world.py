@@ -87,7 +87,7 @@ class Run(NamedTuple):
 
 
 def run(seed: int, *, refounds: bool = False) -> Run:
-    """Run a seed; errors carry a note with the command that repeats it.  `refounds`: with force-joins of ranges."""
+    """Run a seed; errors carry a note with the command that repeats it.  `refounds`: with force-joins."""
     witness = Witness()
     try:
         with capture_logs(), small_pages(), short_times(), counted_turns(witness.counts):
@@ -302,11 +302,12 @@ class Cluster:
             return next(
                 keys_in(part) for part in parts_of(self.register.tree(self.table)) if part.partition.id == partition
             )
-        return [b"%d %s" % (partition, key) for key in SHARD_KEYS]
+        return [b"%d %s" % (self.witness.moves.lineage.shard(partition), key) for key in SHARD_KEYS]
 
     def has(self, partition: int, key: bytes) -> bool:
         """Return True if a partition has a key: those of a shard begin with its number."""
-        return self.witness.moves.lineage.has(partition, key) if self.is_range else key.startswith(b"%d " % partition)
+        lineage = self.witness.moves.lineage
+        return lineage.has(partition, key) if self.is_range else key.startswith(b"%d " % lineage.shard(partition))
 
     def have(self, node: Node, partition: int, writes: list[RecordWrite], level: str, timeout_s: float) -> int | None:
         """Write through a node; return the number of the write, or None if it was refused."""
@@ -409,7 +410,7 @@ async def _world(seed: int, witness: Witness, *, refounds: bool) -> None:
     nodes, slots, spare = random.choice(REFOUNDED if refounds else SHAPES)
     is_calm = happens(random, 0.1) and not refounds
     kind = Streams(seed)["kind"]
-    ranges = kind.randint(1, len(FIRSTS)) if happens(kind, 0.5) or refounds else 0
+    ranges = kind.randint(1, len(FIRSTS)) if happens(kind, 0.5) or (refounds and happens(kind, 0.5)) else 0
     witness.counts["three of each"] = (nodes, slots) == (THREE, THREE) and not spare
     async with trio.open_nursery() as nursery:
         cluster = Cluster(seed, witness, (nodes, slots, spare), ranges=ranges)
