@@ -1,4 +1,4 @@
-"""Re-creation of ranges that lost all hosts, under drawn faults: kept records stay, replaced ones do not return.
+"""Re-creation of partitions that lost all hosts, under drawn faults: kept records stay, replaced ones do not return.
 
 A failure prints the command that replays its seed. SIMULATED_SEEDS sets the number of seeds.
 """
@@ -14,7 +14,13 @@ from tests.world.replication.world import run
 
 pytestmark = pytest.mark.timeout(1200)
 
-SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "0"))) or (1, 2, 13)  # These seeds are cheap.
+SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "0"))) or (
+    1,
+    2,
+    13,
+    33,
+    127,
+)  # These seeds are cheap; 33 and 127 have shards.
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -387,7 +387,8 @@ class ChangeFeed:
                 self._failed.add(number)
             else:
                 groups.setdefault(node, []).append(number)
-        most = self.key[2] and max(1, self.key[2] // max(1, len(groups)))
+        # A place that has begun gives nothing while others have not: the token would have places that begin later.
+        most = 0 if self._begins else max(1, self.key[2] // max(1, len(groups)))
         limits = most, max(PAGE_BYTES // 16, PAGE_BYTES // max(1, len(groups)))
         asks = [_Ask(node, (*numbers,)) for node, numbers in groups.items()]
         self._asked.update(asks)  # All of them before the first answer.
