@@ -109,6 +109,13 @@ METHODS: Final = _lines({
     "resp",  # Checked by its command; without that check nobody is allowed.
 })  # fmt: skip
 
+# Operations: methods that change more than single records. Each is logged with its caller (`node.audit`).
+OPERATIONS: Final = frozenset(
+    {method for method, right in METHODS.items() if right == Right.OPERATE}
+    - {b"backup_list", b"backup_verify", b"verify_table"}
+    | {b"delete_range"}
+)
+
 # Commands of RESP. Without a selected database, `scan` and `dbsize` cover all that the user may read.
 COMMANDS: Final = _lines({
     Right.NONE: "auth hello ping echo select client command reset quit multi exec discard watch unwatch",

@@ -165,11 +165,15 @@ class Access:
 
     def refuse(self, caller: Caller, method: str) -> Unauthorized:
         """Return the refusal, and log it."""
-        user = self._by_number[caller.user]
-        self.note_refused(shown(caller.address), method, "nobody" if user is None else user.name)
+        self.note_refused(shown(caller.address), method, self.name_of(caller))
         if caller.user == ANONYMOUS:
             return Unauthorized(NOT_ANONYMOUS, {"auth": "missing"})
         return Unauthorized(NOT_THIS_USER)
+
+    def name_of(self, caller: Caller) -> str:
+        """Return the name of a caller's user for the log."""
+        user = self._by_number[caller.user]
+        return "a node" if caller.user == PROVEN else "nobody" if user is None else user.name
 
     def note_refused(self, address: str, method: str, user: str = "nobody") -> None:
         """Log a refusal, unless one of the same address was logged just now."""

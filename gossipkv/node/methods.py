@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import msgpack
 
-from gossipkv.access.rights import Right
+from gossipkv.access.rights import OPERATIONS, Right
 from gossipkv.errors import (
     WRITES_ARE,
     GossipKVError,
@@ -28,6 +28,8 @@ from gossipkv.errors import (
     to_wire,
 )
 from gossipkv.log import Log
+from gossipkv.node.access import shown
+from gossipkv.node.audit import Audit, Operation
 from gossipkv.serving.loop import Caller, GatheredWrites, ProvenResult, Refusal
 from gossipkv.wire.arguments import Arguments, name_of
 from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
@@ -67,6 +69,7 @@ class Handlers:
         random: random.Random,
         *,
         writer: BeginWrites,
+        audit: Audit,
     ) -> None:
         """`of_callers`: methods that depend on the caller; `unanswered`: the error of a read that no node answered.
 
@@ -76,6 +79,7 @@ class Handlers:
         self._methods, self._of_callers = methods, of_callers
         self._access, self._unanswered, self._random, self._writer = access, unanswered, random, writer
         self._packer = _make_packer()
+        self._audit = audit
         self._log = Log("gossipkv.node")
 
     def answer(
@@ -87,17 +91,24 @@ class Handlers:
         """
         if method is None:
             return self._refuse(b"get", self._unanswered(params))
+        operation = None
         try:
             arguments = Arguments(method, params)
             of_caller, own = self._of_callers.get(method), self._methods.get(method, _unknown)
             is_known = of_caller is not None or own is not _unknown
             if not self._access.is_open and is_known and method != b"resp":
                 self._access.judge(arguments, caller)
+            if method in OPERATIONS and is_known:
+                operation = Operation(self._audit, arguments, self._access.name_of(caller), shown(caller.address))
             result = own(arguments) if of_caller is None else of_caller(arguments, caller)
+            if operation is not None:
+                result = operation.watched(result)
             if isinstance(result, DeferredResult | Later):
                 return result
             return self._pack(result)
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
+            if operation is not None:
+                operation.end(error)
             return self._refuse(method, error)
 
     async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refusal | ProvenResult:

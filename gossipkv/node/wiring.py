@@ -35,6 +35,7 @@ from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.log import Log
 from gossipkv.node import certificate
 from gossipkv.node.access import Access, access_of
+from gossipkv.node.audit import Audit
 from gossipkv.node.backups import NodeData, backup_methods
 from gossipkv.node.binding import Listeners, advertised, bind, bound_to, listening_beside
 from gossipkv.node.cluster_methods import ClusterMethods
@@ -375,7 +376,15 @@ class _NodeParts:
             b"status": reports.status,
             b"resp": commands.answer,
         }
-        return Handlers(methods, of_callers, access, reads.unanswered, random, writer=tables.begin_writes)
+        return Handlers(
+            methods,
+            of_callers,
+            access,
+            reads.unanswered,
+            random,
+            writer=tables.begin_writes,
+            audit=Audit(trio.current_time),
+        )
 
     def _cluster(self) -> DatasetCluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import socket
 import subprocess
@@ -136,6 +137,34 @@ def test_tokens_change_under_load_and_stand_nowhere(tmp_path):
     for token in (FIRST, SECOND, WRONG, LEFT, *(digest_of(token.encode()).hex() for token in (FIRST, SECOND, LEFT))):
         assert [name for name, text in told.items() if token.encode() in text] == []
     assert b"refused" in told["log"]
+
+
+def test_who_did_what_is_in_the_log(tmp_path):
+    """Each operation has a line with its user and address; reads have none."""
+    path = tmp_path / "users"
+    path.write_text(
+        f'[anna]\nmay = ["operate", "read:*", "write:*"]\ntoken = "sha256:{digest_of(FIRST.encode()).hex()}"\n'
+    )
+    path.chmod(0o600)
+    with NodeProcess(tmp_path, "--users", str(path), "--log-format", "json", source=source(tmp_path)) as node:
+        node.ready()
+        until(lambda: read(node.address, FIRST))
+        with connect(node.address, FIRST) as client:
+            client.call("hold", "geo", "1")
+            client.call("create_table", "carts", {"kind": "hash", "replication": 1, "partitions": 1})
+            client.table("carts").put(b"k", b"v")
+            client.call("delete_range", "carts", {"prefix": b"k"})
+            with pytest.raises(GossipKVError):
+                client.call("drop_table", "nowhere")
+        until(lambda: node.said().count('"operated"') == 4)
+        lines = [json.loads(line) for line in node.said().splitlines() if '"operated"' in line]
+    assert {(line["user"], line["address"]) for line in lines} == {("anna", "127.0.0.1")}
+    assert [(line["method"], line["object"], line["options"], line["result"]) for line in lines] == [
+        ("hold", "geo 1", "", "done"),
+        ("create_table", "carts", "kind=hash replication=1 partitions=1", "done"),
+        ("delete_range", "carts", "prefix=k", "done"),
+        ("drop_table", "nowhere", "", "UNKNOWN_DATABASE"),
+    ]
 
 
 def by_resp(address: str, *words: str | bytes) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from gossipkv.errors import Corrupt, SourceError, Unavailable
+from gossipkv.node.audit import Audit
 from gossipkv.node.cluster_methods import FEW_ENTRIES, ClusterMethods
 from gossipkv.node.data_methods import DataMethods
 from gossipkv.node.info import OF_EACH_PUMP, Info, Measures, NodeInfo
@@ -211,7 +212,13 @@ class Node:
         methods = {**reports.methods, **data.methods, **cluster.methods}
         of_callers = {b"auth": access.auth, b"hello": cluster.hello, b"status": reports.status}
         self.handlers = Handlers(
-            methods, of_callers, access, self.reads.unanswered, random.Random(1), writer=lambda *_: None
+            methods,
+            of_callers,
+            access,
+            self.reads.unanswered,
+            random.Random(1),
+            writer=lambda *_: None,
+            audit=Audit(float),
         )
 
     def measures(self) -> Measures:
@@ -532,7 +539,8 @@ async def test_defects_become_internal(node: Node, failure: Exception) -> None:
     assert error is not None
     assert error.code == "INTERNAL"
     assert str(failure) not in error.message
-    (line,) = logs
+    operated, line = logs
+    assert (operated["event"], operated["method"]) == ("operated", "refresh")
     assert line["event"] == "internal_error"
     assert line["exc_info"] is failure
     assert error.details == {"id": line["id"]}
