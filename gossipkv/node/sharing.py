@@ -72,6 +72,7 @@ def terms_of(config: Config) -> Terms:
         probe_interval_ms=probe_interval_ms,
         grace_ms=GRACE_INTERVALS * probe_interval_ms + config.proxy_timeout,
         switch_patience_ms=config.switch_patience,
+        repair_after_ms=config.repair_after,
     )
 
 

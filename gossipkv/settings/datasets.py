@@ -141,6 +141,11 @@ class ReplicationSettings:
         meaning="time for which a partition has fewer live owners than `min_replication` before other nodes build it",
         why="a restart takes seconds and should cause no copies",
     )  # fmt: skip
+    repair_after: int = duration(
+        "off", "1s", "30d", zero="off",
+        meaning="time for which a partition has fewer live owners than `replication` before another node builds it",
+        why="off: a node that is away for long usually comes back, and its data need not be built again elsewhere",
+    )  # fmt: skip
     retire_max: int = duration(
         "1h", "1s", "30d",
         meaning="maximum time for which dead members delay the removal of old versions",

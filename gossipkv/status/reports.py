@@ -137,6 +137,7 @@ class VersionStatus(Record):
     partition_count: int | None
     replication: int | None
     reassign_after_ms: int
+    repair_after_ms: int  # 0: no other node builds a lacking copy.
     switched_ms: int | None  # The time since the switch.
     owners: tuple[SharedVersion, ...]
     owners_not_named: int

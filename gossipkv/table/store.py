@@ -53,6 +53,7 @@ FORGET: Final = (
 )
 
 AGAIN: Final = "the node tries again to open the store"
+RESTART: Final = "start the node again after the repair"
 
 NONE, OPEN, CLOSED = "none", "open", "closed"
 
@@ -225,20 +226,19 @@ class TableStore:
         return decision
 
     def _fail(self, error: GossipKVError | OSError, *, was_there: bool) -> None:
-        words = self._words(error)
         if was_there or self._store is not None:
-            self._stay_closed(words, may_pass=_may_pass(error))
+            self._stay_closed(self._words(error), may_pass=_may_pass(error))
         else:
-            self._refused = self._unmade = words
+            self._refused = self._unmade = self._words(error, "the next request to create a table tries again")
 
-    def _words(self, error: GossipKVError | OSError) -> str:
+    def _words(self, error: GossipKVError | OSError, remedy: str = RESTART) -> str:
         if isinstance(error, OSError):
             error = storage_error(error, self.path, "the store of this node's tables cannot be opened")
         match error:
             case Corrupt():
                 return f"{error.message}: {FORGET}"
             case StorageError():
-                return f"{error.message}; {AGAIN if self._reopens else 'start the node again after the repair'}"
+                return f"{error.message}; {AGAIN if self._reopens else remedy}"
         return error.message
 
     def _settle(self) -> None:

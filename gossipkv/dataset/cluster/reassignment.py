@@ -1,10 +1,11 @@
-"""Reassignment of partitions that no node has and no node builds.
+"""Reassignment of partitions that no node has, or too few, and no node builds.
 
 Shares are computed once, from each node's view at that time.  If views differed ({A, B}, {A, B, C}, {A, C}), or all
 owners of a partition are gone, no node builds the partition and a gate would never pass.  A partition of an active or
 awaited version is reassigned if it had fewer than `min_replication` live owners and no builder for `reassign_after`.
 The next ids of the present ring take it, as many as are missing.  These nodes may be unable to build (no source, no
-room).  After each further `reassign_after`, as many more ids have their turn.
+room).  After each further `reassign_after`, as many more ids have their turn.  Likewise, a partition with fewer owners
+than `replication` goes to one more id after each `repair_after`, if that is set.
 
 The work is done on whole bitmaps, for any number of partitions: partitions with equal remainders by the number of ids
 share one order in the ring.
@@ -40,7 +41,7 @@ class _Generation(NamedTuple):
 
 @final
 class Reassignment:
-    """The unowned partitions of one version: too few live nodes have them, and no node builds them."""
+    """The partitions of one version that too few live nodes have, while no node builds them."""
 
     def __init__(self, partitions: int, reassign_after_ms: int) -> None:
         self._nothing = PartitionSet.empty(partitions)

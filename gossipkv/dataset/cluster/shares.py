@@ -1,7 +1,8 @@
 """The partitions of each version that should be on this node.
 
 A version's share is computed once, from the ring (`convergence`), and kept in its manifest; later changes of members do
-not alter it.  Only partitions without an owner are added (`reassignment`), and those whose last owners are leaving.
+not alter it.  Only partitions without an owner, or with too few for long, are added (`reassignment`), and those whose
+last owners are leaving.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class VersionShares:
         self._terms = terms
         self._computed: dict[tuple[str, int], PartitionSet] = {}  # The keys are a version and its number of partitions.
         self._reassigned: dict[str, PartitionSet] = {}  # Partitions that were reassigned to this node.
-        self._reassignments: dict[VersionIdentity, Reassignment] = {}
+        # By version: of partitions without owner, and of those with too few.
+        self._reassignments: dict[VersionIdentity, tuple[Reassignment, Reassignment]] = {}
 
     def of(self, copy: OwnCopy) -> PartitionSet | None:
         """Return the partitions wanted here of a version; None: not known yet."""
@@ -72,16 +74,20 @@ class VersionShares:
             self._reassignments.clear()  # No other node is heard, so unowned partitions are unknown.
             return None
         before, self._reassignments = self._reassignments, {}
-        least = self._terms.min_replication
-        times = []
+        terms, least = self._terms, self._terms.min_replication
+        times: list[int] = []
         for identity, holders, *_ in awaited:
-            reassignment = before.get(identity) or Reassignment(identity.partitions, self._terms.reassign_after_ms)
+            reassignment, repair = self._reassignments[identity] = before.get(identity) or (
+                Reassignment(identity.partitions, terms.reassign_after_ms),
+                Reassignment(identity.partitions, terms.repair_after_ms),
+            )
             reassignment.step(holders.under_replicated(least) - holders.building, now_ms=now_ms)
-            self._reassignments[identity] = reassignment
-            due_ms = reassignment.due_ms(now_ms)
-            times += [] if due_ms is None else [due_ms]
-            ring = Ring(own_id, ids, self._ready(holders), self._terms.replication, least)
-            mine = reassignment.mine(ring, now_ms=now_ms)
+            if terms.repair_after_ms:
+                repair.step(holders.under_replicated(terms.replication) - holders.building, now_ms=now_ms)
+            due_ms = reassignment.due_ms(now_ms), repair.due_ms(now_ms)
+            times += [time_ms for time_ms in due_ms if time_ms is not None]
+            ring = Ring(own_id, ids, self._ready(holders), terms.replication, least)
+            mine = reassignment.mine(ring, now_ms=now_ms) | repair.mine(ring._replace(least=1), now_ms=now_ms)
             mine |= self._left_to_this(holders, reassignment, ring)
             if mine:
                 earlier = self._reassigned.get(identity.version, mine)

@@ -73,7 +73,9 @@ class Spread:
                 entry["missing"] = self._format(holders.missing)
             if few and not is_alone:
                 entry["under_replicated"] = self._format(few)
-                entry |= {"replication": replication, "reassign_after_ms": self._view.terms.reassign_after_ms}
+                terms = self._view.terms
+                entry |= {"replication": replication, "reassign_after_ms": terms.reassign_after_ms}
+                entry["repair_after_ms"] = terms.repair_after_ms
             if "missing" in entry or "under_replicated" in entry:
                 lost = [holder.name for holder in holders.all if holder.state not in LIVE and holder.ready & few]
                 entry["away"] = _names(lost)

@@ -142,4 +142,7 @@ class ClockSkew:
         if 2 * len(off) <= len(lately):
             return None
         far, all_ = len(off), len(lately)
+        if all_ == 1:
+            off_s = abs(off[0]) / 1000
+            return f"its clock and that of the only other node heard differ by {off_s:.0f} s (max_clock_skew)"
         return f"its clock differs by {-off[0] / 1000:+.0f} s from those of {far} of {all_} nodes (max_clock_skew)"

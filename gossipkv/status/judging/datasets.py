@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.status.judging.merging import at, grouped
 from gossipkv.status.sentences import stray_text
 from gossipkv.status.verdict import ATTENTION, COMES, STUCK, TROUBLE, WELL, Coming, Level, Reason
-from gossipkv.status.words import done_text, left_text, names_text, some_text
+from gossipkv.status.words import done_text, duration_text, left_text, names_text, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -145,17 +145,22 @@ class DatasetJudge:
     def _few(self, name: str, version: VersionStatus) -> Finding:
         """Return a reason that further copies are on their way, or lacking."""
         few, building = version.under_replicated, self._builders(name)
+        counted = _counted(few, version)
         is_young = version.switched_ms is not None and version.switched_ms < version.reassign_after_ms
-        if not (is_young or building) or not self._groups.dead.isdisjoint(version.away):
-            replication = "-" if version.replication is None else version.replication
-            more = "Start at least as many nodes as `replication`."
-            is_small = len(self._groups.believed) < (version.replication or 0) and not version.away
-            few_nodes = f"on fewer than {replication} live nodes"
-            text = f" {name}: {_counted(few, version)} {few_nodes}: {few.first_runs(version.total)}"
-            return ATTENTION, text, more if is_small else None
-        left_s = max((builder.remaining_s for builder in building if builder.remaining_s is not None), default=None)
-        text = f" {name}: more copies are being made{left_text(left_s)}: {_counted(few, version)}"
-        return WELL if is_young else ATTENTION, text, None
+        is_coming = building or (is_young and not version.away)
+        if is_coming and self._groups.dead.isdisjoint(version.away):
+            left_s = max((builder.remaining_s for builder in building if builder.remaining_s is not None), default=None)
+            text = f" {name}: more copies are being made{left_text(left_s)}: {counted}"
+            return WELL if is_young else ATTENTION, text, None
+        replication = "-" if version.replication is None else version.replication
+        text = f" {name}: {counted} on fewer than {replication} live nodes: {few.first_runs(version.total)}"
+        if len(self._groups.believed) < (version.replication or 0):
+            return ATTENTION, text, None if version.away else "Start at least as many nodes as `replication`."
+        start = f"start {some_text(version.away)}, or " if version.away else ""
+        if repair_s := version.repair_after_ms // 1000:
+            return ATTENTION, f"{text}; other nodes build them after {duration_text(repair_s)} (`repair_after`)", None
+        advice = f"To make the lacking copies of {self.name}, {start}set `repair_after`, or publish the next version."
+        return ATTENTION, f"{text}; no other node builds them, since `repair_after` is off", advice
 
     def _of_version(self, version: str, coming: Coming | None) -> Iterator[Finding]:
         awaited = coming if coming is not None and coming.version == version else None

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.judging.merging import at, grouped
-from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Level, Reason
+from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Reason
 from gossipkv.status.words import duration_text, size_text, some_text
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # Moving copies have these states, in this order.
 LOOK_ASIDE: Final = "List the quarantined replicas (`gossipkv table quarantine list`)."
-LATE_S: Final = 1.0  # A shorter lag is normal replication.
+LATE_S: Final = 1.0  # A shorter lag is normal replication, and a shorter copy not worth a word.
 ABSENT: Final = frozenset(("dead", "left", "gone"))  # States of acceptors that do not come back by themselves.
-LONG_S: Final = 60.0  # A node with a longer lag does not keep up.
 
 
 def of_table(name: str, entries: Entries, here: Collection[str]) -> Iterator[Reason]:
@@ -29,7 +28,8 @@ def of_table(name: str, entries: Entries, here: Collection[str]) -> Iterator[Rea
     for why, nodes in grouped(entries, lambda entry: entry.pending).items():
         yield Reason(ATTENTION, f"{name}: {why}{at(nodes, entries)}", name)
     for error, nodes in grouped(entries, lambda entry: entry.error).items():
-        yield Reason(TROUBLE, f"{name}: {error}{at(nodes, entries)}", name)
+        told = error.replace("this node takes", f"{some_text(nodes)} {'takes' if len(nodes) == 1 else 'take'}")
+        yield Reason(TROUBLE, f"{name}: {told if told != error else error + at(nodes, entries)}", name)
     yield from _unwell(name, entries)
     yield from _lacking(name, entries, here)
     yield from _no_majority(
@@ -153,8 +153,7 @@ def _late(name: str, entries: Entries) -> Iterator[Reason]:
             late[node] = max(late.get(node, lag), lag, key=lambda found: (found.seconds, found.records))
     for node, lag in sorted(late.items(), key=lambda pair: pair[0]):
         if lag.seconds >= LATE_S:
-            level: Level = WELL if lag.seconds < LONG_S else ATTENTION
-            yield Reason(level, f"{name}: {node} lacks {lag.records:,} records, for {lag.seconds:.1f} s", name)
+            yield Reason(ATTENTION, f"{name}: {node} lacks {lag.records:,} records, for {lag.seconds:.1f} s", name)
 
 
 def _smeared(name: str, node: str, entry: TableReport) -> Reason:

@@ -193,10 +193,17 @@ def _complete(complete: Completion[Value], name: str, answer: NodeAnswer | Gossi
     """Complete a request with a node's answer, decoded."""
     result: Value | GossipKVError
     try:
-        result = answer if isinstance(answer, GossipKVError) else _read(answer.data, name)
+        result = _named(answer, name) if isinstance(answer, GossipKVError) else _read(answer.data, name)
     except ProtocolError as damaged:
         result = damaged
     complete(result)
+
+
+def _named(error: GossipKVError, name: str) -> GossipKVError:
+    """Return another node's error in which "this node" is called by its name."""
+    if not isinstance(error, NotReached | NotAnswered):  # These are this node's own.
+        error.message = error.message.replace("this node", name)
+    return error
 
 
 def _complete_acceptor(complete: Completion[AcceptorReply], answer: Value | GossipKVError) -> None:

@@ -52,6 +52,7 @@ OTHERS = {
     "drain_timeout": ("0s", 0), "scan_limit": ("10", 10), "log_level": ("debug", "debug"),
     "log_format": ("json", "json"), "replication": ("3", 3), "min_replication": ("2", 2),
     "switch_patience": ("30s", 30_000), "reassign_after": ("5m", 300_000),
+    "repair_after": ("10m", 600_000),
     "retire_max": ("2h", 7_200_000), "proxy_timeout": ("1s", 1000),
     "proxy_stage_timeout": ("20ms", 20), "http_listen": ("[::1]:8080", Address("::1", 8080)),
     "content_type": ("text/plain; charset=utf-8", "text/plain; charset=utf-8"), "http_max_connections": ("9", 9),

@@ -278,6 +278,20 @@ SITUATIONS = [
         "geo 1: more copies are being made, 40 s left: 1 of 8 partitions",
         None,
     ),
+    (
+        "too few, since owners have left",
+        said(**lacking("under_replicated", 1, away=["n4", "n5"], switched_ms=5)),
+        ATTENTION,
+        "geo 1: 1 of 8 partitions on fewer than 2 live nodes: 1; no other node builds them, since",
+        None,
+    ),
+    (
+        "too few, and repaired later",
+        said(**lacking("under_replicated", 1, away=["n4"], repair_after_ms=600_000)),
+        ATTENTION,
+        "geo 1: 1 of 8 partitions on fewer than 2 live nodes: 1; other nodes build them after 10 min 0 s",
+        None,
+    ),
     ("conflicts", said(**lacking("conflicts")), WELL, None, None),
     (
         "different contents",
@@ -344,7 +358,7 @@ SITUATIONS = [
     (
         "late",
         said(databases={"carts": {**TABLE, "lags": {"n2": {"seconds": 3.0, "records": 7}}}}),
-        WELL,
+        ATTENTION,
         "carts: n2",
         None,
     ),
@@ -479,6 +493,10 @@ def test_an_empty_cluster_is_told_how_to_begin():
         (said(n2={"silent": "full"}), "Free space on the disk of n2, or make the data directory writable."),
         (said(n1={"isolated": True}), "Check the network between n1 and"),
         (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Repair part-0 at the source, or remove geo 2"),
+        (
+            said(**lacking("under_replicated", 1, away=["n4", "n5"])),
+            "To make the lacking copies of geo, start n4 and n5, or set `repair_after`, or publish the next version.",
+        ),
         (
             said(**lacking("missing", 1, away=["n3"])),
             "To restore the missing partitions of geo, start n3. After `reassign_after`, other nodes build them.",

@@ -77,6 +77,45 @@ def test_who_decides_on_tables_needs_a_majority(away, is_told):
     assert (words in [reason.text for reason in judge(told).reasons]) is is_told
 
 
+def test_acceptors_that_are_gone_are_named_while_the_others_decide():
+    """Those of several registers are told together, with what to do: dead ones may start, those that left do not."""
+    five = ["n1", "n2", "n3", "n4", "n5"]
+    told = said(all_say={"acceptors": five}, databases={"carts": {**TABLE, "acceptors": five}})
+    (reason,) = judge(told).reasons
+    assert reason.level == ATTENTION
+    assert reason.text == (
+        "n4 and n5 (left) are acceptors of the catalogue and carts: without a majority of acceptors nothing can be "
+        "decided"
+    )
+    assert reason.advice == (
+        "If n4 does not come back, replace it (`gossipkv metadata replace n4 NEW`), or without another node, take it "
+        "out (`gossipkv metadata leave n4`)."
+    )
+    told = said(members={"n3": "dead"}, databases={"carts": {**TABLE, "acceptors": ["n1", "n2", "n3"]}})
+    (_, reason) = judge(told).reasons
+    assert reason.text.startswith("n3 (dead) is an acceptor of carts: ")
+    assert reason.advice.startswith("Start n3. If n3 is lost for good, replace it")
+    assert "`gossipkv metadata leave n3 --table carts`" in reason.advice
+    suspect = said(members={"n3": "suspect"}, databases={"carts": {**TABLE, "acceptors": ["n1", "n2", "n3"]}})
+    assert not any("acceptor" in reason.text for reason in judge(suspect).reasons)
+
+
+def test_a_lost_majority_of_acceptors_is_forced():
+    """The advice is the command with the survivors, since a replacement needs a majority."""
+    made = judge(said(members={"n2": "dead", "n3": "dead"}, databases={"carts": UNDECIDED}))
+    force = "`gossipkv metadata force --survivor n1 --table carts` says what may be lost."
+    assert f"Start n2 and n3. If a majority of the acceptors is lost for good, {force}" in made.advice
+
+
+def test_nodes_that_take_no_writes_are_named():
+    """Each node reports itself as "this node"."""
+    full = {**TABLE, "error": "this node takes no writes: the disk is full"}
+    texts = [reason.text for reason in judge(said(n1={"carts": full}, n3={"carts": full}, n2={"carts": TABLE})).reasons]
+    assert texts == ["carts: n1 and n3 take no writes: the disk is full"]
+    (reason,) = judge(said(n2={"carts": full})).reasons
+    assert reason.text == "carts: n2 takes no writes: the disk is full"
+
+
 @pytest.mark.parametrize(
     ("told", "texts"),
     [

@@ -119,6 +119,22 @@ def test_an_active_version_that_lost_its_owners_is_built():
     assert node.core.share("1") == some(0)
 
 
+def test_lacking_copies_are_made_after_a_time():
+    """Partitions with one owner of two stay so, unless `repair_after` is set: then one more node builds each."""
+    for repair_after_ms, repaired in ((0, some(0)), (600_000, some(0, 3))):
+        terms = TERMS._replace(replication=2, repair_after_ms=repair_after_ms)
+        node = Node("b", "c", terms=terms)
+        node.settle()
+        node.copy(digest=identity().digest, partitions=4, share=some(0), ready=some(0))
+        node.hear("b", statement("b", (0, 1, 2)))
+        node.hear("c", statement("c", (1, 3)))
+        node.core.activate(identity())
+        node.step(599_000)
+        assert node.core.share("1") == some(0)
+        node.step(2_000)
+        assert node.core.share("1") == repaired, "the ring gives 3 to a, and 2 to c"
+
+
 def test_nothing_is_taken_while_nobody_is_heard():
     """An isolated node sees all members dead and takes nothing; afterwards the time restarts."""
     node = Node("b")
