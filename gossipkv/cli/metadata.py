@@ -119,10 +119,10 @@ def leave(node: str, table: str | None, nodes: AskedNodes, *, as_json: bool) -> 
 
 @metadata.command()
 @click.argument("old")
-@click.argument("new")
+@click.argument("new", required=False)
 @DECISION
 @JSON
-def replace(old: str, new: str, nodes: AskedNodes, *, as_json: bool) -> int:
+def replace(old: str, new: str | None, nodes: AskedNodes, *, as_json: bool) -> int:
     """Replace the acceptor OLD by the node NEW, for the catalogue and every table.
 
     If the command is interrupted, repeat it: it continues. If a node has a new store, give its name twice: the node
@@ -130,17 +130,18 @@ def replace(old: str, new: str, nodes: AskedNodes, *, as_json: bool) -> int:
 
     The exit status is 3 if a register could not be changed; the reasons are listed.
     """
+    comer = _newcomer(old, new)
     shown = description(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     answers, failures = list["Value"](), 0
     with nodes.connect() as client, progress(*shown) as bar:
-        task = bar.add_task(f"{old} to {new}")
+        task = bar.add_task(f"{old} to {comer}")
         waiting: list[str | None] = [None]
         done: set[str | None] = set()
         while waiting:  # Tables created meanwhile are included.
             bar.update(task, total=len(done) + len(waiting))
             for table in waiting:
                 try:
-                    answers.append(ask_map(client, "metadata_replace", table, old, new))
+                    answers.append(ask_map(client, "metadata_replace", table, old, comer))
                 except UnknownDatabase:  # The table was dropped meanwhile.
                     pass
                 except ServiceError as error:
@@ -157,7 +158,7 @@ def replace(old: str, new: str, nodes: AskedNodes, *, as_json: bool) -> int:
     for register in [] if as_json else changed:
         click.echo(f"{register.name}: the acceptors are {', '.join(register.nodes)}")
     if not changed and not failures:
-        why = "is an acceptor with its present store" if old == new else "is an acceptor of none of them"
+        why = "is an acceptor with its present store" if old == comer else "is an acceptor of none of them"
         note(f"nothing to do: there are {len(answers)} registers, and {old} {why}")
     if failures:
         note(
@@ -165,6 +166,17 @@ def replace(old: str, new: str, nodes: AskedNodes, *, as_json: bool) -> int:
             "causes are repaired"
         )
     return FAILED if failures else 0
+
+
+def _newcomer(old: str, new: str | None) -> str:
+    """Return the name of the new acceptor; without one, say what to do."""
+    if new is None:
+        raise click.UsageError(
+            f"name the node that takes the place of {old}: a live node that is no acceptor (`gossipkv metadata status` "
+            f"lists the acceptors, `gossipkv members` the nodes); if there is none, take {old} out with `gossipkv "
+            f"metadata leave {old}`, and with `--table TABLE` for each table on which it decides"
+        )
+    return new
 
 
 def _tables(client: Client) -> list[str | None]:

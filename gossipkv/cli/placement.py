@@ -20,7 +20,7 @@ from gossipkv.register.metadata.partitions import MAX_SHARDS
 from gossipkv.settings.tables import MAX_WEIGHT
 from gossipkv.status.codec import Record, decode, decode_list
 from gossipkv.status.reports import NotedPartition
-from gossipkv.status.words import names_text, plain, size_text
+from gossipkv.status.words import names_text, plain, size_text, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,6 +76,7 @@ class PlacementReport(Record):
 
     nodes: tuple[TablesNode, ...]
     waits_for: tuple[str, ...]  # Nodes that are down.
+    decides_on: tuple[str, ...]  # Registers of which the removed node is still an acceptor.
     groups: tuple[tuple[str, ...], ...]
     changed: bool = True
 
@@ -356,7 +357,12 @@ def _note_unchanged(placement: PlacementReport) -> None:
 
 
 def _note_waiting(placement: PlacementReport) -> None:
-    """Name the nodes that partitions wait for, and the remedy if such a node is lost."""
+    """Name the registers and the nodes that are waited for, and the remedy if such a node is lost."""
+    if registers := placement.decides_on:
+        note(
+            f"gossipkv: the removed node is still an acceptor of {some_text(registers)}. If it runs, stop it only when "
+            "`gossipkv metadata status` names it no more"
+        )
     if waits := placement.waits_for:
         note(
             f"gossipkv: {names_text(waits)} {'is' if len(waits) == 1 else 'are'} down, and partitions "

@@ -246,7 +246,7 @@ METRICS: Final = (
         "tables.by_table.*.without_majority", "table"),
     _gauge("table_missing_replicas", "Wanted replicas of a table that no live node has.",
         "tables.by_table.*.missing_replicas", "table"),
-    _counter("table_writes_failed", "Clients' writes of tables that failed at their replicas, by the code of the error.",
+    _counter("table_writes_failed", "Clients' writes of tables that failed at replicas, by the code of the error.",
         "tables.writes_failed.*", "code", "UNAVAILABLE UNKNOWN OVERLOADED"),
     _gauge("tombstone_holders", "Nodes that lack deletes, so that tombstones are kept for them.",
         "tables.tombstone_holders"),

@@ -87,6 +87,7 @@ class VerdictReport:
             log_damage=self.store.log_damage,
             copies_aside=self.tables.copies_aside(),
             acceptors=(*self.tables.acceptors(),),
+            removed=self.tables.removed(),
             away={
                 member.name: member.state.name.lower()
                 for member in cluster.members_known()

@@ -135,7 +135,8 @@ class Force:
     def _prepare(self, now_ms: int) -> None:
         strangers = [survivor for survivor in self._survivors if survivor not in self._answered]
         if strangers:
-            self._refuse(f"a survivor did not answer, or has no record of this register: {self._failure_text()}")
+            names = ", ".join(f"{survivor} ({self._failed.get(survivor, 'silent')})" for survivor in strangers)
+            self._refuse(f"these survivors did not answer, or have no record of this register: {names}")
             return
         theirs = _highest([self._answered[survivor] for survivor in self._survivors])
         if theirs is None or self._top is None:

@@ -400,6 +400,7 @@ class NodeReport(Record):
     log_damage: str | None
     copies_aside: int
     acceptors: tuple[str, ...]
+    removed: dict[str, bool]  # Nodes that tables have removed; True: lost for good.
     away: dict[str, str]
     databases: object  # A map, by name, of reports that `entry` decodes.
 

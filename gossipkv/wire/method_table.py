@@ -312,7 +312,8 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
         ),
         WireMethod(
             "remove_node", "node", "force timeout_ms",
-            "Move all partitions off the node. `force`: it is gone for good.", "as `add_node`",
+            "Move all partitions off the node, and let other nodes decide in its place. `force`: it is gone for good.",
+            "as `add_node`, with `decides_on` (the registers of which the node is an acceptor after ten seconds)",
             "CONFLICT: too few nodes remain, or `force` names a live node",
         ),
         WireMethod(

@@ -2,8 +2,9 @@
 
 The catalogue is a map like a table's, in a register whose id all nodes of a cluster know. The first `create_table`
 founds it with one acceptor, on the node that drew the cluster's id and on no other: so two sides of a network partition
-cannot each found one. As nodes join, the catalogue and every table that has fewer grow to 3 and 5 acceptors. A dead
-acceptor is replaced by command only.
+cannot each found one. As nodes join, the catalogue and every table that has fewer grow to 3 and 5 acceptors. An
+acceptor on a node that is removed from tables is replaced; without another node, the register shrinks to 3 or 1. Any
+other dead acceptor is replaced by command only.
 
 All servers hold a table's first map and ballot 0 before the catalogue names the table; a failure in between leaves
 pages without a name, which are deleted in time (`tend`). A table is dropped first in its own register, for good, and
@@ -53,7 +54,7 @@ from gossipkv.register.proposal import ChangeEnd, Reconfigure
 from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from random import Random
 
     from gossipkv.keyspace.time_key import TimeKey
@@ -116,7 +117,8 @@ class Catalogue:
         self._most_copies = most_copies
         self.nodes = Nodes(metadata, members, self.tables)
         self._read: tuple[bytes, Mapping[str, NamedTable]] = b"", {}  # The last read root, and its tables.
-        self._grown_for: tuple[int, Sequence[bytes]] | None = None  # Maps and live nodes for which nothing grows.
+        # Maps, live and removed nodes for which nothing changes.
+        self._grown_for: tuple[int, Sequence[bytes], frozenset[bytes]] | None = None
         self._grown_until_s = 0.0  # The time until which `_grown_for` is valid.
 
     def tables(self) -> Mapping[str, NamedTable]:
@@ -182,44 +184,59 @@ class Catalogue:
         await self._create_at(metadata.me, self.register, ballot, Value(Acceptors.of([metadata.me]), head.encode()))
 
     async def grow(self) -> bool:
-        """Add acceptors to registers after nodes have joined; return True if a register has grown.
+        """Add acceptors to registers after nodes have joined, and take out those on nodes that tables have removed.
 
-        The first acceptor among the live ones does it; two that try do no harm. A failure ends the call with a
-        GossipKVError; the next call is soon, and may begin with another register.
+        Return True if a register has changed. The first acceptor among the live ones does it; two that try do no harm.
+        A failure ends the call with a GossipKVError; the next call is soon, and may begin with another register.
         """
-        alive = self._members.alive()
-        seen, now_s = (len(self._metadata.known), alive), trio.current_time()
+        alive, removed = self._members.alive(), self.removed()
+        seen, now_s = (len(self._metadata.known), alive, removed), trio.current_time()
         if seen == self._grown_for and now_s < self._grown_until_s:  # Each step asks for this.
             return False
-        short = [register for register in sorted(self._metadata.known) if self._missing(register, alive)]
-        if not short:
+        odd = [register for register in sorted(self._metadata.known) if self._missing(register, alive, removed)]
+        if not odd:
             self._grown_for, self._grown_until_s = seen, now_s + GROWN_S
-        self._random.shuffle(short)
-        has_grown = False
-        for register in short[:MAX_GROWN]:
-            if missing := self._missing(register, alive):  # A change in the meantime may have made this unnecessary.
+        self._random.shuffle(odd)
+        has_changed = False
+        for register in odd[:MAX_GROWN]:
+            # A change in the meantime may have made this unnecessary.
+            if missing := self._missing(register, alive, removed):
                 members = self._metadata.known[register].acceptors.new
                 newcomers = await self._strangers(members, missing)
-                if len(newcomers) < missing:
-                    break
-                await self.reconfigure(register, [*members, *newcomers], members)
-                has_grown = True
-        return has_grown
+                stay = sorted(
+                    (one for one in members if one.node not in removed), key=lambda one: one.node not in alive
+                )
+                size = max((size for size in SIZES if size <= len(stay) + len(newcomers)), default=0)
+                if not size or (len(stay) == len(members) and len(newcomers) < missing):
+                    continue
+                await self.reconfigure(register, [*stay, *newcomers][:size], members)
+                has_changed = True
+        return has_changed
 
-    def _missing(self, register: bytes, alive: Sequence[bytes]) -> int:
-        """Return the number of acceptors that this node must add to a register."""
+    def removed(self) -> frozenset[bytes]:
+        """Return the nodes that tables have removed, by what is known here."""
+        with contextlib.suppress(NotReady):
+            return frozenset(uuid for uuid, node in self.nodes.named().items() if not node.weight)
+        return frozenset()
+
+    def _missing(self, register: bytes, alive: Sequence[bytes], removed: Collection[bytes]) -> int:
+        """Return the number of acceptors that this node must add to a register, or put in place of removed ones."""
         known_map = self._metadata.known.get(register)
         members = () if known_map is None or known_map.head.ended else known_map.acceptors.new
-        missing = _STEPS.get(len(members), 0)  # A register of another size was left so by a command.
-        if not missing or len(members) + missing > self._most_copies:
-            return 0
         nodes = {member.node for member in members}
-        is_first = self._metadata.me.node == min(nodes.intersection(alive), default=b"")
-        return missing if is_first and self._metadata.me in members and missing <= len(set(alive) - nodes) else 0
+        staying = nodes.difference(removed)
+        leavers = len(nodes) - len(staying)
+        is_first = self._metadata.me.node == min((staying or nodes).intersection(alive), default=b"")
+        free = len({*alive}.difference(nodes, removed))
+        if not is_first or self._metadata.me not in members or (leavers and not staying and not free):
+            return 0
+        more = _STEPS.get(len(members), 0)  # A register of another size was left so by a command.
+        return leavers or (more if len(members) + more <= self._most_copies and more <= free else 0)
 
     async def _strangers(self, members: Sequence[AcceptorId], wanted: int, *, but: bytes = b"") -> list[AcceptorId]:
-        """Return up to `wanted` nodes that take part, are no acceptors yet, and are not `but`."""
-        nodes = [node for node in self._members.alive() if node not in {but, *(member.node for member in members)}]
+        """Return up to `wanted` nodes that take part, are no acceptors yet, are not `but`, and are not removed."""
+        others = {but, *(member.node for member in members), *self.removed()}
+        nodes = [node for node in self._members.alive() if node not in others]
         self._random.shuffle(nodes)  # Spread the load of all tables.
         found: list[AcceptorId] = []
         for node in nodes:
@@ -248,7 +265,8 @@ class Catalogue:
             stay.append(comer)
         stay += await self._strangers(stay, len(members) - len(stay), but=leaver)
         if len(stay) < len(members):
-            raise Conflict("the new node is already an acceptor, and no other node can take the place")
+            words = "the new node is already an acceptor, and no other node can take the place"
+            raise Conflict(f"{words}: add a node, or take the old one out (`gossipkv metadata leave`)")
         await self.reconfigure(register, stay, members)
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.judging.datasets import DatasetJudge, member_groups
-from gossipkv.status.judging.members import cut_links, of_members, of_nodes, reached, states_of
+from gossipkv.status.judging.members import cut_links, of_members, of_nodes, reached, removed_nodes, states_of
 from gossipkv.status.judging.merging import statements
 from gossipkv.status.judging.tables import acceptors, of_acceptors, of_table
 from gossipkv.status.verdict import LEVELS, WELL, ClusterVerdict, Coming, Reason, headline, worst
@@ -29,7 +29,8 @@ def judge(heard: MemberReports) -> ClusterVerdict:
     here = reached(stated, cut)
     of_databases, coming = _of_databases(stated, states, here)
     answering = acceptors(stated.reports, here)
-    acceptors_away = of_acceptors(answering, stated.tables, here, states)
+    removed = dict.fromkeys(removed_nodes(stated), "removed")
+    acceptors_away = of_acceptors(answering, stated.tables, here, states | removed)
     reasons = [*of_members(stated, states, cut), *of_nodes(stated), *acceptors_away, *of_databases]
     if not stated.databases and not any(report.source_error for report in stated.reports.values()):
         empty = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.judging.tables import placed_away
-from gossipkv.status.verdict import ATTENTION, TROUBLE, Level, Reason
+from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Level, Reason
 from gossipkv.status.words import some_text
 
 if TYPE_CHECKING:
@@ -54,8 +54,13 @@ _OF_TABLES: Final = frozenset(("tables_closed", "tables_lost", "log_damage", "co
 def of_members(stated: Statements, states: Mapping[str, str], cut: Mapping[Link, str]) -> Iterator[Reason]:
     """Yield absent members, preceded by the isolation of the asked node."""
     yield from _cut_off(stated, states)
+    removed = removed_nodes(stated)
     for state, words in _AWAY.items():
-        if names := sorted(name for name, found in states.items() if found == state):
+        if over := sorted(name for name, found in states.items() if found == state and name in removed):
+            text = f"{some_text(over)} {'is' if len(over) == 1 else 'are'} {state}, and removed from tables"
+            replace = "Give a new node the `shard_id` of a dead node, to replace that node."
+            yield Reason(ATTENTION, text, None, replace) if stated.has_datasets else Reason(WELL, text)
+        if names := sorted(name for name, found in states.items() if found == state and name not in removed):
             verb = "is" if len(names) == 1 else "are"
             advice = None if state == "suspect" else _replacing(stated, names)
             yield Reason(ATTENTION, f"{some_text(names)} {verb} {words}", None, advice)
@@ -69,6 +74,13 @@ def of_members(stated: Statements, states: Mapping[str, str], cut: Mapping[Link,
     for why, names in silent.items():
         how = "it is" if len(names) == 1 else "they are"
         yield Reason(ATTENTION, f"{some_text(names)} did not answer how {how}: {why}")
+
+
+def removed_nodes(stated: Statements) -> frozenset[str]:
+    """Return the nodes that tables have removed, and that need not start again: they hold nothing, or are lost."""
+    told = {name: is_lost for report in stated.reports.values() for name, is_lost in report.removed.items()}
+    placed = placed_away(stated.all_tables)
+    return frozenset(name for name, is_lost in told.items() if is_lost or name not in placed)
 
 
 def _replacing(stated: Statements, names: list[str]) -> str:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # Moving copies have these states, in this order.
 LOOK_ASIDE: Final = "List the quarantined replicas (`gossipkv table quarantine list`)."
 LATE_S: Final = 1.0  # A shorter lag is normal replication, and a shorter copy not worth a word.
-ABSENT: Final = frozenset(("dead", "left", "gone"))  # States of acceptors that do not come back by themselves.
+LEFT: Final = frozenset(("left", "removed"))  # Acceptors in these states are not to start again.
+ABSENT: Final = LEFT | {"dead", "gone"}
 
 
 def of_table(name: str, entries: Entries, here: Collection[str]) -> Iterator[Reason]:
@@ -187,11 +188,13 @@ def of_acceptors(
     for nodes, voted in absent.items():
         names, first = some_text(nodes), nodes[0]
         are = "is an acceptor" if len(nodes) == 1 else "are acceptors"
-        how = ", ".join(sorted({states.get(node, "left") for node in nodes}))
+        found = {states.get(node, "left") for node in nodes}
+        how = ", ".join(sorted(found))
         register = "" if voted[0] == "the catalogue" else f" --table {voted[0]}"
         replace = f"replace it (`gossipkv metadata replace {first} NEW`)"
         leave = f"without another node, take it out (`gossipkv metadata leave {first}{register}`)"
-        when = f"If {first} does not come back" if how == "left" else f"Start {names}. If {first} is lost for good"
+        start = f"Start {names}. If {first} is lost for good"
+        when = f"If {first} does not come back" if found <= LEFT else start
         yield Reason(
             ATTENTION,
             f"{names} ({how}) {are} of {some_text(voted)}: without a majority of acceptors nothing can be decided",

@@ -23,6 +23,7 @@ from gossipkv.register.metadata.partitions import HASH, decode_partition, decode
 from gossipkv.register.proposal import ChangeEnd
 from gossipkv.settings.databases import HIDDEN
 from gossipkv.table.rpc import requests as table_requests
+from gossipkv.table.rpc.transact import START_OR_FORCE
 from gossipkv.wire.results import DeferredResult
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ STATUS_PART: Final = 0.8  # Share of that timeout for the acceptors; the rest is
 FORWARD_S: Final = 60.0
 FOUNDING_PART: Final = 0.8  # Share of the timeout for finding the founder; the rest is for asking it.
 SPREAD_S: Final = 1.0  # Wait until live nodes know a new table: most do within 200 ms.
-START_OR_FORCE: Final = "too few acceptors answer: start their nodes, or see `gossipkv metadata force --help`"
 
 
 @final
@@ -249,6 +249,8 @@ class AdminMethods:
             node = self._directory.uuid_of(name)
             before = known_map.acceptors.new
             members = {acceptor for acceptor in before if acceptor.node != node}
+            if joins and node in catalogue.removed():
+                raise Conflict(f"{name} was removed from tables: first add it with `gossipkv node add {name}`")
             if joins:
                 members.add(await self._directory.invite(node))
             if not members:
@@ -296,7 +298,10 @@ class AdminMethods:
         """
         node = self._directory.uuid_of(name)
         if node not in self._directory.alive():
-            raise Unavailable(f"{name} cannot become an acceptor: it is not a live member of this cluster")
+            raise Unavailable(
+                f"{name} cannot become an acceptor: it is not a live member of this cluster; name a live node, or "
+                "without one, take the old acceptor out (`gossipkv metadata leave`)"
+            )
         try:
             return await self._directory.invite(node)
         except GossipKVError as error:
@@ -338,7 +343,10 @@ class AdminMethods:
             before = None if known_map is None else known_map.acceptors
             outcome = await metadata.registers.force(register, accepting, before)
             if outcome.end is ChangeEnd.REFUSED:
-                raise Conflict(f"nothing was forced: {outcome.message}")
+                words = outcome.message
+                for acceptor in {*accepting, *(() if before is None else before.everyone)}:
+                    words = words.replace(str(acceptor), self._directory.name_of(acceptor.node))
+                raise Conflict(f"nothing was forced: {words}")
             if outcome.end is ChangeEnd.UNKNOWN or outcome.value is None:
                 raise Unknown(f"the force may or may not have taken effect: {outcome.message}")
             await metadata.quorum_read(register)

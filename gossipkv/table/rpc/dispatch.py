@@ -170,6 +170,14 @@ class TableMethods:
         names = self._directory.known_names()
         return sorted([names.get(acceptor.node) or acceptor.node.hex() for acceptor in acceptors])
 
+    def removed(self) -> dict[str, bool]:
+        """Return the nodes that tables have removed, with True for those that are lost for good."""
+        with contextlib.suppress(NotReady):
+            catalogue, name_of = self._service.catalogue, self._directory.name_of
+            named = {} if catalogue is None else catalogue.nodes.named()
+            return {name_of(uuid): node.weight is None for uuid, node in named.items() if not node.weight}
+        return {}
+
     def copies_aside(self) -> int:
         """Return the number of replicas on this node that are quarantined or take no writes."""
         return 0 if self._service.replication is None else self._reporter.copies_aside()

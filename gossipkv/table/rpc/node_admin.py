@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     Argued = tuple[str, tuple[object, ...]]  # Name and argument of an operation.
     _Decide = Callable[[_Wanted, Deadline, Named], Awaitable[Argued]]
 
+LEAVE_S: Final = 10.0  # Other nodes take over the registers of a removed node within seconds.
 PLAN_S: Final = 10.0  # Timeout of a request for another node's plan.
 MAX_TOLD: Final = 4096  # Moves of one table in one answer.
 
@@ -129,9 +130,32 @@ class NodeAdminMethods:
                 await metadata.quorum_read(catalogue.register)
             after, node = catalogue.nodes.named(), argument[0]
             assert isinstance(node, bytes)
-            return {"node": self._directory.name_of(node), "changed": before != after, **await self._nodes(after)}
+            leavers = {
+                uuid for uuid in (node, _replaced(argument)) if uuid and uuid in after and not after[uuid].weight
+            }
+            decides_on: list[Value] = [*await self._decides_on(leavers, deadline)]
+            answer: dict[str, Value] = {"node": self._directory.name_of(node), "changed": before != after}
+            return {**answer, "decides_on": decides_on, **await self._nodes(after)}
 
         return DeferredResult(change)
+
+    async def _decides_on(self, leavers: set[bytes], deadline: Deadline) -> list[str]:
+        """Return the registers of which removed nodes are acceptors, after a wait until others take their places."""
+        metadata, catalogue = self._service.taking_part()
+        names = {catalogue.register: "the catalogue"} | {table.id: name for name, table in catalogue.tables().items()}
+        left: list[str] = []
+        with trio.move_on_after(min(LEAVE_S, deadline.left_s() / 2)):
+            while leavers:
+                known = {register: known_map.acceptors.new for register, known_map in metadata.known.items()}
+                left = [
+                    name
+                    for register, name in names.items()
+                    if any(acceptor.node in leavers for acceptor in known.get(register, ()))
+                ]
+                if not left:
+                    break
+                await trio.sleep(LEAVE_S / 100)
+        return sorted(left)
 
     async def _nodes(self, named: Named) -> dict[str, Value]:
         """Return all nodes of tables, and the removed ones that are down and still hold partitions."""
@@ -291,6 +315,14 @@ class NodeAdminMethods:
             # An empty catalogue lacks no nodes yet.
             "warning": (nodes and lacks(nodes, plan.table.replication, [*map(set, plan.groups)])) or None,
         }
+
+
+def _replaced(argument: tuple[object, ...]) -> bytes | None:
+    """Return the node that the argument of `set_node` replaces; None: it replaces none."""
+    match argument:
+        case [*_, (bytes(node), _), _]:
+            return node
+    return None
 
 
 def _record_of(wanted: _Wanted, described: NamedNode, present: NamedNode | None) -> NamedNode:

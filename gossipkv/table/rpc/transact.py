@@ -34,6 +34,9 @@ T = TypeVar("T")
 # Name, version and argument of an operation, or None if there is nothing to do; and the answer.
 Change = tuple[tuple[str, int, object] | None, dict[str, Value]]
 
+START_OR_FORCE: Final = (
+    "too few acceptors answer: start their nodes, or if most are lost for good, see `gossipkv metadata force --help`"
+)
 LATELY_S: Final = 0.5  # Timeout of a read of the newest catalogue or map; then the known one is used.
 MET_S: Final = 3.0  # Time until a new node knows the tables, and all nodes know which messages it reads.
 
@@ -72,8 +75,11 @@ class TransactMethods:
         Some map of each table, maybe an old one, is known here afterwards; only the groups in a table's description
         can be out of date.
         """
-        with deadline.step("a read of the catalogue"):
-            known_map = await metadata.quorum_read(catalogue.register)
+        try:
+            with deadline.step("a read of the catalogue"):
+                known_map = await metadata.quorum_read(catalogue.register)
+        except (NotReady, Unavailable) as error:
+            raise Unavailable(f"{error.message}; {START_OR_FORCE}", error.details) from error
         with deadline.step("a read of the tables' maps"):
             for table in catalogue.tables().values():
                 if table.id not in metadata.known:  # A new node has no maps yet.

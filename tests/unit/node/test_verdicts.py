@@ -46,7 +46,7 @@ class Made:
             members_known=lambda: members, isolated=lambda: False, silence=None, publish_error=lambda: None,
             claimed_twice=list,
         )  # fmt: skip
-        tables = SimpleNamespace(conditions=self.no_tables, acceptors=lambda: ["n1"], copies_aside=int)
+        tables = SimpleNamespace(conditions=self.no_tables, acceptors=lambda: ["n1"], removed=dict, copies_aside=int)
         self.store = SimpleNamespace(trouble="EIO", is_lost=False, log_damage=None)
         self.report = VerdictReport(
             node="n1",

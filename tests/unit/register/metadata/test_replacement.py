@@ -73,6 +73,36 @@ async def test_all_registers_grow_with_the_cluster(autojump_clock):
         assert deciders(world, [table]) == "ab"
 
 
+async def test_acceptors_on_removed_nodes_are_replaced(autojump_clock):
+    """Another node takes the place; if there is none, the register shrinks to an odd size, and never to none."""
+    world = FewNodes("abcde")
+    async with world.running():
+        registers = await begun(world, "abcde")
+        for letter in "abcde":
+            await world["a"].on(CATALOGUE, "set_node", world[letter].uuid, letter, "", 1, None, 0)
+        while await world["a"].catalogue.grow():
+            pass
+        assert deciders(world, registers) == "abcde"
+
+        async def remove(letter: str, *, is_gone: bool = False) -> list[str]:
+            await world["a"].on(CATALOGUE, "remove_node", world[letter].uuid, is_gone, 1)
+            hints = {register: world["a"].metadata.known[register].acceptors for register in registers}
+            for _ in range(3):
+                for other in "abc":
+                    for register in registers:
+                        await world[other].metadata.quorum_read(register, hints[register])
+                    await world[other].catalogue.grow()
+            for register in registers:
+                await world["a"].metadata.quorum_read(register, hints[register])
+            return [deciders(world, [register]) for register in registers]
+
+        for register in await remove("d"):
+            assert (len(register), "d" in register) == (3, False)
+        world.silent = {world["d"].uuid, world["e"].uuid}
+        assert await remove("e", is_gone=True) == ["abc"] * 3
+        assert {*await remove("c")} <= {"a", "b"}
+
+
 async def test_a_node_takes_the_place_of_another(autojump_clock):
     """Each register changes once; if the newcomer is a member already, another node takes the place or none can."""
     world = FewNodes("abcde")
