@@ -9,6 +9,7 @@ Read in this order:
     certificate.py      the node's certificate
     users_file.py       the file of the users, read again when it changes
     access.py           users and their rights
+    audit.py            the log of operations, with their callers and results
     publications.py     the keys that the node publishes in the tree
     gossip.py           the node's part in gossip
     peers/              connections to the other nodes, and the questions asked on them

@@ -61,7 +61,7 @@ class Access:
         self._users: Users | None = None
         self._proves = proves
         self.is_open = not proves  # True: every caller may do everything, and `judge` need not be called.
-        self._now = now
+        self.now = now
         self._throttle = Throttle()
         self._paused = 0
         self._by_number: list[User | None] = [None, None]  # Users by number.
@@ -177,7 +177,7 @@ class Access:
 
     def note_refused(self, address: str, method: str, user: str = "nobody") -> None:
         """Log a refusal, unless one of the same address was logged just now."""
-        if self._refusals.lets(self._now(), address):
+        if self._refusals.lets(self.now(), address):
             self._log.warning("refused", address=address, user=user, method=method)
 
     # Authentication
@@ -227,7 +227,7 @@ class Access:
         """Refuse an unknown token, at once or after a pause."""
         self.note_refused(address, "auth")
         refusal = Unauthorized("no user has this token")
-        if not self._throttle.wrong(address, self._now()):
+        if not self._throttle.wrong(address, self.now()):
             raise refusal
 
         async def refuse_later() -> Never:

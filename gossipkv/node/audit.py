@@ -39,7 +39,7 @@ class Audit:
         self._running = Sparing()
         self._log = Log("gossipkv.audit")
 
-    def log(self, operation: Operation, result: str, reason: str | None = None) -> None:
+    def log(self, operation: AuditedRequest, result: str, reason: str | None = None) -> None:
         """Log an operation, unless it runs and was logged just now."""
         user, address, method, named, options = operation.facts
         if result != RUNNING or self._running.lets(self._now(), *operation.facts):
@@ -56,7 +56,7 @@ class Audit:
 
 
 @final
-class Operation:
+class AuditedRequest:
     """An operation of one request, until it has a result."""
 
     def __init__(self, audit: Audit, arguments: Arguments, user: str, address: str) -> None:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.environment.seam import Files
+    from gossipkv.errors import Detail
     from gossipkv.node.identity import NodeRecord
 
 _LOCK = "LOCK"
@@ -242,14 +243,12 @@ class DataDirectory:
         with contextlib.suppress(OSError):  # The metric is right until the next start.
             write_backups(self.files, self.path, self.backups_ms)
 
-    def disk(self) -> dict[str, int]:
-        """Return the free bytes and the size of the file system; empty if the system does not tell."""
+    def to_map(self) -> dict[str, Detail]:
+        """Return the times of backups for `info`, and the room on the disk, empty if the system does not tell it."""
+        disk: dict[str, Detail] = {}
         with contextlib.suppress(OSError):
-            return {
-                "free_bytes": self.files.free_bytes(self.path),
-                "size_bytes": self.files.size_bytes(self.path),
-            }
-        return {}
+            disk = {"free_bytes": self.files.free_bytes(self.path), "size_bytes": self.files.size_bytes(self.path)}
+        return {"disk": disk, "backups_ms": {**self.backups_ms}}
 
 
 def _refuse_foreign(files: Files, path: PurePath) -> None:

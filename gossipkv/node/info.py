@@ -59,8 +59,7 @@ class Measures:
     uptime_s: Callable[[], float]
     records: Callable[[], Mapping[str, Detail]]  # State of the tables, apart from their store.
     certificate: Callable[[], int | None]  # End of its validity, in seconds since 1970.
-    disk: Callable[[], Mapping[str, int]]  # Of the data directory: `free_bytes`, `size_bytes`.
-    backups: Callable[[], Mapping[str, int]]  # When the last backup of each table made here began, since 1970.
+    directory: Callable[[], Mapping[str, Detail]]  # Room on its disk, and times of backups.
 
 
 @final
@@ -112,8 +111,7 @@ class Info:
             "source": self._datasets.source(),
             "source_error": self._datasets.trouble(),
             "memory": {**self._datasets.residency()},
-            "disk": {**measures.disk()},
-            "backups_ms": {**measures.backups()},
+            **measures.directory(),
             "tables": {**self._tables.to_map(), **measures.records()},
             "counters": counters,
             "pumps": [{name: counted[name] for name in OF_EACH_PUMP} for counted in measures.pumps()],

@@ -29,7 +29,7 @@ from gossipkv.errors import (
 )
 from gossipkv.log import Log
 from gossipkv.node.access import shown
-from gossipkv.node.audit import Audit, Operation
+from gossipkv.node.audit import Audit, AuditedRequest
 from gossipkv.serving.loop import Caller, GatheredWrites, ProvenResult, Refusal
 from gossipkv.wire.arguments import Arguments, name_of
 from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
@@ -69,7 +69,6 @@ class Handlers:
         random: random.Random,
         *,
         writer: BeginWrites,
-        audit: Audit,
     ) -> None:
         """`of_callers`: methods that depend on the caller; `unanswered`: the error of a read that no node answered.
 
@@ -79,7 +78,7 @@ class Handlers:
         self._methods, self._of_callers = methods, of_callers
         self._access, self._unanswered, self._random, self._writer = access, unanswered, random, writer
         self._packer = _make_packer()
-        self._audit = audit
+        self._audit = Audit(access.now)
         self._log = Log("gossipkv.node")
 
     def answer(
@@ -99,7 +98,7 @@ class Handlers:
             if not self._access.is_open and is_known and method != b"resp":
                 self._access.judge(arguments, caller)
             if method in OPERATIONS and is_known:
-                operation = Operation(self._audit, arguments, self._access.name_of(caller), shown(caller.address))
+                operation = AuditedRequest(self._audit, arguments, self._access.name_of(caller), shown(caller.address))
             result = own(arguments) if of_caller is None else of_caller(arguments, caller)
             if operation is not None:
                 result = operation.watched(result)

@@ -35,7 +35,6 @@ from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.log import Log
 from gossipkv.node import certificate
 from gossipkv.node.access import Access, access_of
-from gossipkv.node.audit import Audit
 from gossipkv.node.backups import NodeData, backup_methods
 from gossipkv.node.binding import Listeners, advertised, bind, bound_to, listening_beside
 from gossipkv.node.cluster_methods import ClusterMethods
@@ -341,8 +340,7 @@ class _NodeParts:
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
             records=self._table_methods.to_map,
             certificate=lambda: self._certificate.expires_s,
-            disk=self._directory.disk,
-            backups=lambda: self._directory.backups_ms,
+            directory=self._directory.to_map,
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
@@ -355,9 +353,8 @@ class _NodeParts:
         reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
         data = DataMethods(library, reads, tables, names, cluster=gossiping, verdicts=verdicts)
         proofs = Proofs(self._pumps.proven if config.tls_peers else None, gossiping.names_of)
-        cluster = ClusterMethods(
-            gossiping, self._participant.words, access, serves=self._sharing.answer, prove=proofs.check
-        )
+        words, serves = self._participant.words, self._sharing.answer
+        cluster = ClusterMethods(gossiping, words, access, serves=serves, prove=proofs.check)
         commands = RespCommands(
             config.resp_databases,
             names=names,
@@ -376,15 +373,7 @@ class _NodeParts:
             b"status": reports.status,
             b"resp": commands.answer,
         }
-        return Handlers(
-            methods,
-            of_callers,
-            access,
-            reads.unanswered,
-            random,
-            writer=tables.begin_writes,
-            audit=Audit(trio.current_time),
-        )
+        return Handlers(methods, of_callers, access, reads.unanswered, random, writer=tables.begin_writes)
 
     def _cluster(self) -> DatasetCluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 ALERTS = ROOT / "docs" / "operators" / "alerts.yml"
 RUNNING = ROOT / "docs" / "operators" / "running.md"
 BEFORE_MIN, AFTER_MIN = 60, 60  # The metrics stay as scraped before and after the kill for so long.
-# What an operator is told of these two nodes, and of the table.
+# The rules for these two nodes, and for the table.
 NAMED = {
     "NodeDown", "MembersDead", "Trouble", "TableWithoutMajority", "TableReplicasMissing", "TableWritesFail",
     "AcceptorsMissing",

@@ -16,7 +16,6 @@ from gossipkv.access.users import FREE, Users, digest_of, parse
 from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
 from gossipkv.http.order import GatewayPeer
 from gossipkv.node.access import ANONYMOUS, MAX_PAUSED, PAUSE_S, PROVEN, Access, access_of, shown
-from gossipkv.node.audit import Audit
 from gossipkv.node.methods import Handlers
 from gossipkv.serving.loop import Caller, Refusal
 from gossipkv.settings.config import load
@@ -62,7 +61,7 @@ def handlers(of: Access) -> Handlers:
     """Return handlers in which every method does nothing."""
     methods = dict.fromkeys(METHODS, lambda _arguments: "done")
     of_callers = {b"auth": of.auth, b"status": lambda _arguments, _caller: "done"}
-    return Handlers(methods, of_callers, of, MagicMock(), Random(1), writer=MagicMock(), audit=Audit(float))
+    return Handlers(methods, of_callers, of, MagicMock(), Random(1), writer=MagicMock())
 
 
 def is_refused(answer: object) -> bool:

@@ -13,7 +13,6 @@ from gossipkv.access.rights import METHODS, OPERATIONS, Right
 from gossipkv.access.users import digest_of, parse
 from gossipkv.errors import Conflict, Unavailable
 from gossipkv.node.access import PROVEN, Access
-from gossipkv.node.audit import Audit
 from gossipkv.node.methods import Handlers
 from gossipkv.serving.loop import Caller
 from gossipkv.wire.results import DeferredResult, Later, ProvenUser
@@ -30,8 +29,7 @@ class Node:
         self.now = 0.0
         self.access = Access(users and parse(users, "users"), proves=False, now=lambda: self.now)
         methods = dict.fromkeys(METHODS, lambda _arguments: result() if callable(result) else result)
-        audit = Audit(lambda: self.now)
-        self.handlers = Handlers(methods, {}, self.access, MagicMock(), Random(1), writer=MagicMock(), audit=audit)
+        self.handlers = Handlers(methods, {}, self.access, MagicMock(), Random(1), writer=MagicMock())
 
     def call(self, method, *params, token=b"secret", user=None):
         """Return the events that a request logs."""

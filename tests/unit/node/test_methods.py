@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from gossipkv.errors import Corrupt, SourceError, Unavailable
-from gossipkv.node.audit import Audit
 from gossipkv.node.cluster_methods import FEW_ENTRIES, ClusterMethods
 from gossipkv.node.data_methods import DataMethods
 from gossipkv.node.info import OF_EACH_PUMP, Info, Measures, NodeInfo
@@ -218,7 +217,6 @@ class Node:
             self.reads.unanswered,
             random.Random(1),
             writer=lambda *_: None,
-            audit=Audit(float),
         )
 
     def measures(self) -> Measures:
@@ -232,8 +230,7 @@ class Node:
             errors=lambda: self.handlers.errors,
             latency=lambda: {"local": latency},
             usage=lambda: {"cpu_s": 1.5},
-            disk=lambda: {"free_bytes": 5},
-            backups=dict,
+            directory=lambda: {"disk": {"free_bytes": 5}},
             certificate=lambda: None,
             ready=lambda: {"joined": True, "opened": True, "draining": False},
             uptime_s=lambda: 1.23456,

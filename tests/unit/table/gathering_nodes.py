@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import msgpack
 
 from gossipkv.errors import Unauthorized
-from gossipkv.node.audit import Audit
 from gossipkv.node.methods import Handlers
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.replica import AssignedReplica
@@ -75,11 +74,11 @@ class GatheringNode(CalmNode):
         self.link()
         self.forbidden = set()  # The tables that the client may not write to.
         self._table = ""  # The table of the request that Python answers now.
-        access = SimpleNamespace(is_open=False, judge=self._judge, may=lambda _, __, table: table not in self.forbidden)
-        known = {**node.methods.methods, **node.methods.reads}
-        self.handlers = Handlers(
-            known, {}, access, None, random.Random(1), writer=node.methods.begin_writes, audit=Audit(float)
+        access = SimpleNamespace(
+            now=float, is_open=False, judge=self._judge, may=lambda _, __, table: table not in self.forbidden
         )
+        known = {**node.methods.methods, **node.methods.reads}
+        self.handlers = Handlers(known, {}, access, None, random.Random(1), writer=node.methods.begin_writes)
         self.listener = HandListener()
         self.loop = Loop(self.loop_core, over_streams(HandClock())(self.listener, polls=False))
         self.begun = []  # How many rows of each replica were begun together.
