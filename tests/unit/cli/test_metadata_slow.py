@@ -196,3 +196,11 @@ def test_force(ask):
 def test_wrong_use(ask, arguments):
     done, asked = ask(*arguments)
     assert (done.status, done.out, asked) == (2, "", [])
+
+
+def test_a_replacement_without_a_candidate_says_what_to_do(ask):
+    """No node is asked: the line names the nodes that fit, and the way without one."""
+    done, asked = ask("replace", "n4")
+    assert (done.status, asked) == (2, [])
+    assert "name the node that takes the place of n4: a live node that is no acceptor" in done.err
+    assert "if there is none, take n4 out with `gossipkv metadata leave n4`" in done.err

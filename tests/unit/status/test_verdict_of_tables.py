@@ -107,6 +107,18 @@ def test_a_lost_majority_of_acceptors_is_forced():
     assert f"Start n2 and n3. If a majority of the acceptors is lost for good, {force}" in made.advice
 
 
+@pytest.mark.parametrize(("is_lost", "placed"), [(True, {}), (True, {"n3": 8}), (False, {}), (False, {"n3": 8})])
+def test_a_node_that_was_removed_is_not_advised_to_be_started(is_lost, placed):
+    """One that is lost for good never, another one only while it still has partitions."""
+    away = {name: {"state": "dead", "partitions": count} for name, count in placed.items()}
+    table = {**TABLE, "partition_count": 8, "away": away, "acceptors": ["n1", "n2", "n3"]}
+    told = said(members={"n3": "dead"}, all_say={"removed": {"n3": is_lost}}, databases={"carts": table})
+    made = judge(told)
+    is_wanted = placed and not is_lost
+    assert any("tart n3" in advice for advice in made.advice) is bool(is_wanted)
+    assert ("n3 is dead, and removed from tables" in [reason.text for reason in made.reasons]) == (not is_wanted)
+
+
 def test_nodes_that_take_no_writes_are_named():
     """Each node reports itself as "this node"."""
     full = {**TABLE, "error": "this node takes no writes: the disk is full"}
