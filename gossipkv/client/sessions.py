@@ -14,6 +14,7 @@ import msgpack
 
 from gossipkv.client import reads
 from gossipkv.errors import BadRequest
+from gossipkv.wire.opaque import OpaqueLimits, unpack
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     _Found = TypeVar("_Found")
 
 FORMAT: Final = 1
+TEXT: Final = OpaqueLimits(16 << 20, max_elements=1 << 17, max_depth=2)  # Applications may keep texts at their clients.
 
 
 @final
@@ -147,7 +149,7 @@ def saw_version(session: Session | None, dataset: str, answer: tuple[_Found, rea
 
 def _read(text: str) -> tuple[dict[str, str], tuple[bytes, ...]]:
     try:
-        match msgpack.unpackb(base64.b64decode(text, altchars=b"-_", validate=True)):
+        match unpack(base64.b64decode(text, altchars=b"-_", validate=True), TEXT):
             case [int(format_), dict(versions), list(tokens)] if format_ == FORMAT:
                 texts = [*versions, *versions.values()]
                 if all(isinstance(text, str) for text in texts) and all(isinstance(one, bytes) for one in tokens):

@@ -16,6 +16,7 @@ from gossipkv.http import json_lines, media
 from gossipkv.http.answers import HttpAnswer
 from gossipkv.http.media import Media
 from gossipkv.http.reads import checked_origin, read_from
+from gossipkv.wire.opaque import OpaqueLimits, unpack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 MAX_KEYS: Final = 10_000  # Our clients put as many into one frame; a node takes 16,000.
+MAX_BODY_ELEMENTS: Final = 4 * MAX_KEYS  # A body of somewhat more keys is told how many it may have.
 
 KNOWN: Final = (Media.LINES, Media.MESSAGEPACK)
 
@@ -65,21 +67,10 @@ def _keys_in_lines(body: bytes) -> Iterator[bytes]:
 
 def packed_array(body: bytes, what: str, *, depth: int) -> list[Value]:
     """Return the array of a body in MessagePack; `depth` is 2 for an array of arrays.  Raises BadRequest."""
-    arrays = 0
-
-    def end_list(found: list[Value]) -> list[Value]:
-        nonlocal arrays
-        arrays += 1
-        if depth == 1 and arrays > 1:
-            raise ValueError("an array contains an array")
-        return found
-
     try:
-        found = msgpack.unpackb(body, raw=True, max_array_len=2 * MAX_KEYS, max_map_len=0, list_hook=end_list)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise BadRequest(
-            f"the body cannot be decoded as {what} in MessagePack: {str(error) or type(error).__name__}"
-        ) from None
+        found = unpack(body, OpaqueLimits(len(body), MAX_BODY_ELEMENTS, depth), raw=True)
+    except ValueError as error:
+        raise BadRequest(f"the body cannot be decoded as {what} in MessagePack: {error}") from None
     if not isinstance(found, list):
         raise BadRequest(f"the body must be {what} in MessagePack")
     if len(found) > MAX_KEYS:

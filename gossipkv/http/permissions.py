@@ -10,6 +10,7 @@ everything, so every request is judged first.  The node's statement about a user
 from __future__ import annotations
 
 import contextlib
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import parse_qs
 
@@ -61,7 +62,7 @@ class HttpPermissions:
         self._refusals = Sparing(REFUSAL_PAUSE_S)
         self._log = Log("gossipkv.http")
         self._is_secured = is_secured
-        self._kept: dict[bytes | str, tuple[float, User | None]] = {}  # The key is a token, or a name.
+        self._kept: dict[bytes | str, tuple[float, User | None]] = {}  # The key is a token's digest, or a name.
 
     async def check(self, request: HttpRequest, *needed: tuple[Right, str | None]) -> None:
         """Check that the request may proceed: for each pair, one of the rights on that database.
@@ -111,7 +112,7 @@ class HttpPermissions:
     async def _user(self, token: bytes | None, peer: GatewayPeer) -> User | None:
         """Return the user of the token or, without one, of the certificate; None: the node has no users."""
         now = self._now()
-        key = peer.user if token is None else token
+        key = peer.user if token is None else sha256(token).digest()
         kept = self._kept.get(key)
         if kept is not None and now < kept[0] + KEPT_S:
             return kept[1]

@@ -21,6 +21,7 @@ from gossipkv.serving import _serving
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.wire.arguments import MAX_NAME_BYTES
+from gossipkv.wire.opaque import OpaqueLimits, unpack
 from gossipkv.wire.results import Packed
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ SPARE: Final = 16
 _CHECKSUM_BYTES = 4
 
 # A cursor with the longest name and the longest key, and the heads of both.
-_LONGEST_CURSOR = _CHECKSUM_BYTES + 6 + MAX_NAME_BYTES + 65_535
+_CURSOR = OpaqueLimits(6 + MAX_NAME_BYTES + 65_535, max_elements=2, max_depth=1)
 
 
 @final
@@ -84,10 +85,10 @@ def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
     Raises:
         BadRequest: the bytes are no cursor of this method.
     """
-    body = b"" if len(cursor) > _LONGEST_CURSOR else cursor[_CHECKSUM_BYTES:]
+    body = cursor[_CHECKSUM_BYTES:]
     if int.from_bytes(cursor[:_CHECKSUM_BYTES], "big") == crc32c(body) and body:
         with contextlib.suppress(ValueError):
-            match msgpack.unpackb(body, raw=False):
+            match unpack(body, _CURSOR):
                 case [str(version), bytes(last)] if len(version) <= MAX_NAME_BYTES:
                     return version, last
     raise BadRequest("scan: the cursor was not returned by this method")

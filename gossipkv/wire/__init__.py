@@ -3,6 +3,7 @@
 Read in this order:
 
     frames.py     cuts a stream into whole values within every limit
+    opaque.py     decodes strings of MessagePack inside messages, within limits
     rpc.py        the messages in frames: requests, responses, notifications
     results.py    results of methods that are not plain values
     arguments.py  takes a request's parameters in order, each with one clear error

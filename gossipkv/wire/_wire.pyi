@@ -8,6 +8,7 @@ MAX_DEPTH: int
 MAX_ELEMENTS: int
 MAX_FRAME_BYTES: int
 
+def check_value(data: bytes, *, max_elements: int, max_depth: int = ...) -> None: ...
 def refusal(result: int, offset: int, limits: dict[str, int]) -> ProtocolError: ...
 
 @final

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import BadRequest
+from gossipkv.wire.opaque import OpaqueLimits, unpack
 from gossipkv.wire.rpc import Raw, kind_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ MAX_TIMEOUT_MS = 1 << 40
 # Records or keys in one message between nodes: the receiver handles these in about 10 ms.
 MAX_MESSAGE_ROWS: Final = 2048
 MAX_MESSAGE_BYTES: Final = 256 << 10  # The smallest log segment has room for four such messages.
+ROW_ELEMENTS: Final = 8  # The most elements of `packed_rows` for each of the most rows.
 ROW_BYTES: Final = 32  # The most that a row has beside its key and value: the heads, an expiry, a time.
 
 
@@ -181,11 +183,12 @@ class Arguments:
     def packed_rows(self, name: str, most: int) -> list[Raw]:
         """Take a packed array of at most `most` items; in bytes of its own, it may exceed a request's element limit."""
         try:
-            values: Raw = msgpack.unpackb(self.blob(name), raw=True, strict_map_key=True)
+            packed = self.blob(name)
+            values = unpack(packed, OpaqueLimits(len(packed), most * (1 + ROW_ELEMENTS)), raw=True)
         except ValueError as error:
             raise BadRequest(f"{self.method}: the {name} cannot be decoded: {error}") from error
         if not isinstance(values, list):
-            raise BadRequest(f"{self.method}: the {name} must be a packed array, not {kind_of(values)}")
+            raise BadRequest(f"{self.method}: the {name} must be a packed array")
         return self._checked_count(values, name, most)
 
     def message_rows(self, name: str, width: int) -> list[Raw]:

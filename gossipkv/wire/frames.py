@@ -12,6 +12,6 @@ Usage::
         ...
 """
 
-from gossipkv.wire._wire import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES, FrameReader, refusal
+from gossipkv.wire._wire import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES, FrameReader, check_value, refusal
 
-__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_FRAME_BYTES", "FrameReader", "refusal"]
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_FRAME_BYTES", "FrameReader", "check_value", "refusal"]

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
 import msgpack
 
@@ -37,7 +37,7 @@ from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.replication.replica.record import PAGE_BYTES
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.records import feed_token
-from gossipkv.table.records.feed_token import FeedToken, places_by
+from gossipkv.table.records.feed_token import MAX_PARTITIONS, FeedToken, digest_of, places_by
 from gossipkv.wire.results import Later, Packed
 
 if TYPE_CHECKING:
@@ -52,13 +52,12 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Raw, Value
 
-    FeedKey = tuple[str, bytes, int]  # The table's name, a token, and the limit of pages.
+    FeedKey = tuple[str, bytes, int]  # The table's name, a token's digest or nothing, and the limit of pages.
 
 SNAPSHOT: Final = "snapshot"
 MAX_WAIT_MS: Final = 60_000
 LIMIT: Final = 1000  # Changes of a page, unless the client asks for fewer or more.
 MAX_LIMIT: Final = 10_000
-MAX_PARTITIONS: Final = 1 << 14  # A token has about 100 bytes of each.
 ANSWER_S: Final = 1.0  # Time for a host's answer, which comes at once or after a few reads of the log.
 RETRY_S: Final = 0.5  # Until hosts are asked again that could not answer.
 LISTEN_S: Final = 1.0  # Between two questions to a host: within two seconds, one that is silent is left.
@@ -66,6 +65,15 @@ BEGIN_S: Final = 1.0  # A new feed waits so long at least for its beginning at a
 WOKEN: Final = 4  # Feeds that are woken before other tasks run, each for a page.
 WAKE_S: Final = 0.005  # Other tasks run for so long then.
 PLACE_BYTES: Final = 512  # Approximate memory of a place.
+
+
+class _Asked(NamedTuple):
+    """A client's request for a page."""
+
+    key: FeedKey
+    token: bytes
+    prefix: bytes | None
+    start: str | None
 
 
 @final
@@ -95,19 +103,21 @@ class TableChanges:
             raise BadRequest(words, {"option": "start"})
         if token == b"":
             raise BadRequest("changes: the token is empty; a new feed begins without the option", {"option": "token"})
-        key = name, token or b"", LIMIT if limit is None else min(limit, MAX_LIMIT)
-        return Later(partial(self._begin, key, prefix, start, wait_s))
+        key = name, digest_of(token or b""), LIMIT if limit is None else min(limit, MAX_LIMIT)
+        return Later(partial(self._begin, _Asked(key, token or b"", prefix, start), wait_s))
 
-    def _begin(
-        self, key: FeedKey, prefix: bytes | None, start: str | None, wait_s: float, complete: Completion[Value | Packed]
-    ) -> Callable[[], object]:
+    def _begin(self, asked: _Asked, wait_s: float, complete: Completion[Value | Packed]) -> Callable[[], object]:
         """Begin a poll by what its token says now. Raises GossipKVError."""
         if len(self.polls) >= self._max_feeds:
             raise Overloaded("as many change feeds wait on this node as `max_feeds` allows", {"limit": self._max_feeds})
-        feed = self.feeds.get(key) or ChangeFeed(self, key, prefix or b"", is_snapshot=start is not None)
+        key, token, prefix, start = asked
+        feed = self.feeds.get(key)
+        if feed is None:
+            given = FeedToken(b"", prefix or b"", 0, [FeedPlace(0, b"", cursor=None if start is None else b"")])
+            feed = ChangeFeed(self, key, feed_token.decode(token, self.services.service.register) if token else given)
         if prefix not in {None, feed.prefix}:
             raise BadRequest("changes: the token was given for another prefix", {"option": "prefix"})
-        return feed.poll(wait_s, complete)
+        return feed.poll(wait_s, token, complete)
 
     def keep(self, feed: ChangeFeed, key: FeedKey) -> None:
         """Keep a feed for polls with a token, instead of the oldest feed if there are too many."""
@@ -253,8 +263,8 @@ class _Ask:
 class _Poll:
     """A client's poll that waits."""
 
-    def __init__(self, feed: ChangeFeed, until: float, complete: Completion[Value | Packed]) -> None:
-        self.feed, self.until, self.complete = feed, until, complete
+    def __init__(self, feed: ChangeFeed, until: float, token: bytes, complete: Completion[Value | Packed]) -> None:
+        self.feed, self.until, self.token, self.complete = feed, until, token, complete
         self.timer: ParkedRequest
         self.has_asked = False  # Hosts were asked since the poll began.
 
@@ -263,15 +273,12 @@ class _Poll:
 class ChangeFeed:
     """A feed at the node that its clients ask, from a token on."""
 
-    def __init__(self, feeds: TableChanges, key: FeedKey, prefix: bytes, *, is_snapshot: bool) -> None:
-        """Begin with a token; an empty one: now, or with a snapshot. Raises BadRequest."""
+    def __init__(self, feeds: TableChanges, key: FeedKey, given: FeedToken) -> None:
+        """Go on from a token; one without a table: from now, or with a snapshot."""
         self._feeds, self._services, self.key = feeds, feeds.services, key
         self.polls: dict[_Poll, None] = {}  # They wait for the same page.
         # The page has no changes, and comes once all places have begun.
-        self._begins = not key[2] or not (key[1] or is_snapshot)
-        given = FeedToken(b"", prefix, 0, [FeedPlace(0, b"", cursor=b"" if is_snapshot else None)])
-        if key[1]:
-            given = feed_token.decode(key[1], self._services.service.register)
+        self._begins = not key[2] or not (given.table or given.places[0].cursor is not None)
         self._table, self.prefix, self._config, self._places = given
         self._has_moved = False  # A place, or the map, has changed since the token.
         self.replication: Replication
@@ -285,8 +292,10 @@ class ChangeFeed:
         self._retry: ParkedRequest | None = None
         self._count, self._bodies = 0, list[bytes]()
 
-    def poll(self, wait_s: float, complete: Completion[Value | Packed]) -> Callable[[], object]:
-        """Begin a poll; `complete` is called once, unless this call raises. Return a function that ends the wait.
+    def poll(self, wait_s: float, token: bytes, complete: Completion[Value | Packed]) -> Callable[[], object]:
+        """Begin a poll with the feed's token; return a function that ends its wait.
+
+        `complete` is called once, unless this call raises.
 
         Raises:
             GossipKVError: the feed cannot begin, or too much waits.
@@ -296,7 +305,7 @@ class ChangeFeed:
             wait_s = max(wait_s, BEGIN_S)
         elif not wait_s:
             self.outdate(range(len(self._places)))
-        poll = _Poll(self, self.replication.now() + wait_s, complete)
+        poll = _Poll(self, self.replication.now() + wait_s, token, complete)
         poll.timer = self.replication.waiting.begin(poll.until, PLACE_BYTES * len(self._places), self.look)
         self.polls[poll] = self._feeds.polls[poll] = None
         if self.key[1]:
@@ -503,16 +512,20 @@ class ChangeFeed:
     def _answer(self, polls: Sequence[_Poll]) -> None:
         """Answer polls with what has come, and go on from there."""
         self._take(polls)
-        name, token, limit = self.key
+        name, digest, limit = self.key
+        token = polls[0].token  # All polls of a feed have the same token.
         if self._has_moved:
             given = FeedToken(self._table, self.prefix, self._config, self._places)
             token = feed_token.encode(given, self._services.service.register)
+            digest = digest_of(token)
         head = b"\x92" + msgpack.Packer().pack_array_header(self._count)
         page = Packed(b"".join([head, *self._bodies, msgpack.packb(token)]))
         if self._begins:
             self.outdate(range(len(self._places)))
         self._count, self._bodies, self._has_moved, self._begins = 0, [], False, False
-        self._feeds.keep(self, (name, token, limit or LIMIT))
+        self._feeds.keep(self, (name, digest, limit or LIMIT))
+        for poll in self.polls:
+            poll.token = token
         for poll in polls:
             poll.complete(page)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgpack
@@ -20,6 +21,7 @@ import msgpack
 from gossipkv.errors import BadRequest, GossipKVError
 from gossipkv.replication.changes.places import FeedPlace, decode_place
 from gossipkv.storage.checksum import crc32c
+from gossipkv.wire.opaque import OpaqueLimits, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 FORMAT: Final = b"\1"
 CHECKSUM_BYTES: Final = 4
 FAST: Final = 1  # Ids of assignments are random, so more effort would gain little.
-MAX_BYTES: Final = 8 << 20  # A body of about 100,000 partitions.
+MAX_PARTITIONS: Final = 1 << 14  # A token has about 100 bytes of each.
+LIMITS: Final = OpaqueLimits(8 << 20, max_elements=4 + 9 * MAX_PARTITIONS, max_depth=3, max_unzipped=16 << 20)
 ID_BYTES: Final = 16
 
 
@@ -55,12 +58,17 @@ def decode(data: bytes, cluster: bytes) -> FeedToken:
     if covered[:1] != FORMAT or crc32c(cluster + covered).to_bytes(CHECKSUM_BYTES, "big") != data[-CHECKSUM_BYTES:]:
         raise _refused()
     try:
-        match msgpack.unpackb(zlib.decompressobj().decompress(covered[1:], MAX_BYTES), strict_map_key=True):
+        match unpack(covered[1:], LIMITS):
             case [bytes(table), bytes(prefix), list(rows), int(config)] if len(table) == ID_BYTES:
                 return FeedToken(table, prefix, config, [*map(decode_place, rows)])
-    except (ValueError, TypeError, zlib.error, msgpack.UnpackException, GossipKVError) as error:
+    except (ValueError, GossipKVError) as error:
         raise _refused() from error
     raise _refused()
+
+
+def digest_of(token: bytes) -> bytes:
+    """Return the key under which a feed is kept; no token gives none."""
+    return sha256(token).digest() if token else b""
 
 
 def places_by(

@@ -23,6 +23,7 @@ from gossipkv.replication.replica import record
 from gossipkv.replication.replica.acks import LEVELS
 from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.replication.replica.record import RecordWrite
+from gossipkv.settings.tables import MAX_KEY_BYTES
 from gossipkv.table.records.forward import NodeRequest
 from gossipkv.table.records.origin import OriginWrite, token_of_host
 from gossipkv.table.records.request import record_options
@@ -31,6 +32,7 @@ from gossipkv.table.records.write import MAX_ID, ClientWrite
 from gossipkv.table.session.readiness import wanted_of
 from gossipkv.table.session.token import NOTHING, merged
 from gossipkv.wire.arguments import MAX_MESSAGE_BYTES, ROW_BYTES
+from gossipkv.wire.opaque import OpaqueLimits, unpack
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 MAX_PARTS: Final = 8  # Parts under way at once: their syncs overlap, and a cursor has at most that many keys.
 MAX_ROUNDS: Final = 16  # Rounds of parts in one page: most ranges may be empty.
+CURSOR: Final = OpaqueLimits((2 * MAX_PARTS + 2) * (MAX_KEY_BYTES + 16), max_elements=3 + 4 * MAX_PARTS, max_depth=3)
 PAGE_ROWS: Final = 4000  # Records of one round: a node that has all of the parts is busy for 20 ms, in slices.
 PART_ROWS: Final = 1000  # Records of one part, which are deleted in one piece, in 5 ms.
 
@@ -83,7 +86,7 @@ class Cursor(NamedTuple):
 def decode_cursor(data: bytes) -> Cursor:
     """Return the cursor. Raises BadRequest: it is none."""
     with contextlib.suppress(ValueError, TypeError):
-        match msgpack.unpackb(data):
+        match unpack(data, CURSOR):
             case [bytes(table), list(parts), bytes() | int() | None as following] if len(parts) <= MAX_PARTS:
                 return Cursor(table, [_decode_part(*part) for part in parts], following)
     raise BadRequest("delete_range: the cursor was not returned by this method", {"option": "cursor"})

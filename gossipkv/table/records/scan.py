@@ -32,12 +32,14 @@ from gossipkv.errors import (
 )
 from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.replication.replica.record import PAGE_BYTES, join_pages, read_page
+from gossipkv.settings.tables import MAX_KEY_BYTES
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.records.forward import HostRequest, NodeRequest, held, serving
 from gossipkv.table.records.request import ClientRequest, record_options
 from gossipkv.table.records.router import packed_ids, together, unpacked_ids
 from gossipkv.table.session.readiness import WantedClock, wanted_of
-from gossipkv.table.session.token import NOTHING, decode_body, merged, seen_of
+from gossipkv.table.session.token import MAX_TOKENS_BYTES, NOTHING, decode_body, merged, seen_of
+from gossipkv.wire.opaque import OpaqueLimits, unpack
 from gossipkv.wire.results import Later, Packed
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ LEFT_OUT: Final = (
 )  # A partial scan passes over partitions with these errors.
 MAX_STEPS: Final = 16  # Ranges per page: then the page ends.
 MAX_LIMIT: Final = 1 << 20
+MAX_CURSOR_BYTES: Final = MAX_KEY_BYTES + 1 + MAX_TOKENS_BYTES + (1 << 20) + 16  # A key, a token, and ids of shards.
+CURSOR: Final = OpaqueLimits(MAX_CURSOR_BYTES, max_elements=3, max_depth=1)
 
 
 class ScanRange(NamedTuple):
@@ -125,8 +129,8 @@ class TableScans:
         if cursor is None:
             return RestOfScan(wanted, NOTHING, ())
         with contextlib.suppress(ValueError):
-            match msgpack.unpackb(cursor):
-                case [bytes(bound), bytes(token), *more] if len(bound) <= most_key + 1:
+            match unpack(cursor, CURSOR):
+                case [bytes(bound), bytes(token), *more] if len(bound) <= most_key + 1 and {*map(type, more)} <= {bytes}:
                     passed, left_out = self._services.tokens.read(token), unpacked_ids(more[0]) if more else ()
                     if wanted.reverse:
                         return RestOfScan(wanted.behind(bound if end is None else min(bound, end)), passed, left_out)

@@ -29,6 +29,7 @@ HEAD: Final = struct.Struct(">BI")
 PART: Final = struct.Struct(">16sQI")
 CHECKSUM: Final = struct.Struct(">I")
 ENTRY_BYTES: Final = 16
+MAX_TOKENS_BYTES: Final = 4 << 20  # Of a request: the tokens that requests in flight have brought to its session.
 LONG_BYTES: Final = 1 << 10  # Longer tokens are compacted before their request.
 
 
@@ -137,6 +138,8 @@ def decode(data: bytes, cluster: bytes) -> Token:
     Raises:
         BadRequest: a token is cut or damaged, or of another cluster.
     """
+    if len(data) > MAX_TOKENS_BYTES:
+        raise _refused(f"the token has {len(data):,} bytes, the limit is {MAX_TOKENS_BYTES:,}")
     tokens: list[Token] = []
     at = 0
     while at < len(data):

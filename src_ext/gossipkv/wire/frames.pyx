@@ -12,7 +12,7 @@ over with each chunk (quadratic), and a streaming decoder with limits (decodes b
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from gossipkv.errors import ProtocolError
 
@@ -113,3 +113,17 @@ cdef class FrameReader:
         if frame is None:
             raise StopIteration
         return frame
+
+
+def check_value(bytes data not None, *, Py_ssize_t max_elements, int max_depth=MAX_DEPTH):
+    """Raise ProtocolError unless the data is exactly one value within these limits."""
+    cdef FrameState state
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+    cdef FrameLimits limits = FrameLimits(max_size=size, max_elements=max_elements, max_depth=max_depth)
+    cdef int result
+    frame_begin(&state)
+    result = frame_scan(&state, <const uint8_t*>PyBytes_AS_STRING(data), size, &limits)
+    if result < 0:
+        raise refusal(result, state.position, limits)
+    if result == FRAME_PARTIAL or state.position < size:
+        raise ProtocolError("a value is cut, or bytes follow it", {"reason": "size", "offset": state.position})

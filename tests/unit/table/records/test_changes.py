@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
+
 import msgpack
 import pytest
 
 from gossipkv.errors import BadRequest, NotReady, Overloaded, TooOld, Unavailable, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
 from gossipkv.replication.changes.pages import ChangeFeeds
+from gossipkv.storage.checksum import crc32c
 from gossipkv.table.records import feed_token
 from gossipkv.table.records.changes import WOKEN
 from gossipkv.wire.arguments import Arguments
-from tests.unit.table.record_nodes import Records
+from tests.unit.table.record_nodes import CLUSTER, Records
 
 
 def made(kind=RANGE, firsts=(b"", b"g", b"p"), nodes=3, holders=None):
@@ -21,6 +24,12 @@ def made(kind=RANGE, firsts=(b"", b"g", b"p"), nodes=3, holders=None):
         "t", kind, firsts=5 if kind == HASH else firsts, holders=holders or (lambda at: [records.nodes[at % nodes]])
     )
     return records
+
+
+def resealed(token, change):
+    """Return a token of the same feed whose compressed body is changed."""
+    covered = token[:1] + change(token[1:-4])
+    return covered + crc32c(CLUSTER + covered).to_bytes(4, "big")
 
 
 class Feed:
@@ -443,3 +452,26 @@ def test_a_node_that_holds_none_of_the_table_asks_again_when_a_connection_ends()
     one.feeds.lost(two.uuid)
     records.until(lambda: answers, most_s=0.1)
     assert keys(answers[0]) == [b"a"]
+
+
+def test_a_token_with_bytes_behind_its_stream_is_refused_and_keeps_nothing():
+    records = made(nodes=1)
+    (node,) = records.nodes
+    _, token = node.call("changes", "t", {"start": "snapshot"})
+    feeds = node.methods.reads[b"changes"].__self__.feeds
+    kept = {*feeds}
+    for behind in (b"\0", bytes(4096)):
+        with pytest.raises(BadRequest):
+            node.call("changes", "t", {"token": resealed(token, lambda body, behind=behind: body + behind), "wait_ms": 0})
+    assert {*feeds} == kept
+    assert all(len(digest) == 32 for _, digest, _ in feeds)
+
+
+def test_a_token_of_more_partitions_than_a_feed_may_have_is_refused():
+    records = made(nodes=1)
+    (node,) = records.nodes
+    _, token = node.call("changes", "t", {})
+    for body in ([bytes(16), b"", [[]] * 5_000_000, 1], [bytes(16), b"", [[[]] * 100] * 5000, 1], [[[[[]]]]]):
+        packed = zlib.compress(msgpack.packb(body), 9)
+        with pytest.raises(BadRequest):
+            node.call("changes", "t", {"token": resealed(token, lambda _, packed=packed: packed), "wait_ms": 0})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgpack
 import pytest
 from hypothesis import given, settings
@@ -250,3 +252,20 @@ def test_an_answer_that_is_no_page(alone):
         holder.methods.methods[b"table_scan"] = lambda _, answer=answer: answer
         with pytest.raises(Unavailable):
             other.call("scan", "hash")
+
+
+@pytest.mark.parametrize("method", ["scan", "delete_range"])
+def test_a_cursor_of_millions_of_elements_is_refused_before_it_is_decoded(method):
+    records = Records(1)
+    records.make("t", RANGE, firsts=[b""], holders=lambda _: records.nodes)
+    node, count = records.nodes[0], 3_000_000
+    for item in (b"\x90", b"\x80", b"\xc0"):
+        cursor = b"\x92\xdd" + count.to_bytes(4, "big") + item * count + b"\xc4\0"
+        calls = {"scan": ("t", {"cursor": cursor}), "delete_range": ("t", {"prefix": b"a"}, {"cursor": cursor})}
+        tracemalloc.start()
+        try:
+            with pytest.raises(BadRequest, match="the cursor was not returned"):
+                node.call(method, *calls[method])
+            assert tracemalloc.get_traced_memory()[1] < 4 * len(cursor)
+        finally:
+            tracemalloc.stop()
