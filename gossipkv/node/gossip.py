@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Datagrams, Environment
     from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
+    from gossipkv.gossip.packets.key_ring import Key as RingKey
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.gossip.tree.tree import GossipTree, TreeEntry
     from gossipkv.gossip.tree.watch import TreeWatch
@@ -164,6 +165,10 @@ class Gossiping:
         if reading > self._newest_reading:  # Otherwise a later reading was faster, and this one is old.
             self._newest_reading = reading
             self._sealing.use(keys)
+
+    def ring(self) -> Sequence[RingKey]:
+        """Return the keys in use, of which the first seals; none: the node has no key ring."""
+        return () if self._sealing is None else self._sealing.keys
 
     @property
     def probe_interval_ms(self) -> int:

@@ -21,7 +21,7 @@ from gossipkv.replication.replica.keys import WHOLE
 from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.pages import PageReference
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.replica.token_keys import TokenKeys
     from gossipkv.replication.shell import Replication
     from gossipkv.table.ports import OpenStore, ServingLoops
 
@@ -42,6 +43,7 @@ class OpenedTables(NamedTuple):
     metadata: Metadata
     catalogue: Catalogue
     replication: Replication
+    token_keys: Callable[[], TokenKeys]
 
 
 @final
@@ -85,10 +87,17 @@ class CalmTables:
                 table.stop()
                 self._roots[name] = b""  # The map may be the same as before.
         if register == self._opened.catalogue.register:
+            with contextlib.suppress(GossipKVError):
+                self.use_keys(self._opened.token_keys())
             named: Mapping[str, bytes] = {}
             with contextlib.suppress(GossipKVError):
                 named = {name: table.id for name, table in self._opened.catalogue.tables().items()}
             self._end([name for name, table in self._tables.items() if named.get(name) != table.id])
+
+    def use_keys(self, keys: TokenKeys) -> None:
+        """Seal and verify tokens by these keys."""
+        for table in self._tables.values():
+            table.use_keys(keys)
 
     def note_reports(self, register: bytes) -> None:
         """Note that a node has reported settled entries of a table."""
@@ -105,7 +114,7 @@ class CalmTables:
             self._loops.serve_tables(self._tables.values())
 
     def _look(self) -> None:
-        _, metadata, catalogue, replication = self._opened
+        _, metadata, catalogue, replication, _ = self._opened
         for name, named in catalogue.tables().items():
             if name.startswith(HIDDEN):
                 continue
@@ -117,7 +126,7 @@ class CalmTables:
                 self._serve(name, known_map.head.root, metadata.tree(named.id))
 
     def _serve(self, name: str, root: bytes, tree: MapTree) -> None:
-        store, _, catalogue, replication = self._opened
+        store, _, _, replication, token_keys = self._opened
         described = decode_table(tree.root.meta)
         is_hash = described.kind == HASH
         if replication.maps[described.id] != tree.root.config or (is_hash and described.partitioner != MURMUR3):
@@ -146,7 +155,7 @@ class CalmTables:
             table = CalmTable(
                 name,
                 described.id,
-                catalogue.register,
+                token_keys(),
                 store.gate,
                 described.shards,
                 is_timed=described.time_key is not None,

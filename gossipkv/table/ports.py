@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment
     from gossipkv.errors import GossipKVError, StorageError
     from gossipkv.gossip.member import Member
+    from gossipkv.gossip.packets.key_ring import Key
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import TreeWatch
     from gossipkv.replication.replica.calm import CalmTable
@@ -148,6 +149,10 @@ class ClusterView(Protocol):
 
     def members_known(self) -> Sequence[Member]:
         """Return all members, this node among them: the same object until one changes."""
+
+    def ring(self) -> Sequence[Key]:
+        """Return the keys of the key ring in use, of which the first seals; none: the node has no key ring."""
+        ...
 
     async def pin(self) -> bytes:
         """Fix this node's cluster id for good, and return it. Raises `NotReady` if it has none yet."""

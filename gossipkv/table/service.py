@@ -6,24 +6,29 @@ requests that waited on the failed opening have got its error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+import contextlib
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from gossipkv.errors import NotReady, no_table
+from gossipkv.gossip.packets.key_ring import key
 from gossipkv.register.configuration import AcceptorId
+from gossipkv.replication.replica.token_keys import token_keys
 from gossipkv.table.peers.hints import encode_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.environment.seam import Environment
+    from gossipkv.gossip.packets.key_ring import Key
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.nodes import NodeList
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.deadlines import ParkedRequests
     from gossipkv.replication.replica.hlc import ClockSkew
     from gossipkv.replication.replica.record import RecordWrite
+    from gossipkv.replication.replica.token_keys import TokenKeys
     from gossipkv.replication.shell import Replication
     from gossipkv.settings.config import Config
     from gossipkv.table.calm import CalmTables
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
     from gossipkv.table.peers.words import Words
     from gossipkv.table.ports import LookAt, NodeIdentity, OpenStore
     from gossipkv.table.store import TableStore
+
+WITHOUT_KEY: Final = "an older version founded the catalogue, without a secret for tokens; set key_ring on all nodes"
 
 
 @final
@@ -72,6 +79,9 @@ class TableService:
         self._calm: CalmTables | None = None
         self._waiting: ParkedRequests | None = None  # Those of all openings of the store.
         self._reported: set[bytes] = set()  # Tables of which another node has reported settled entries.
+        self.ring: Callable[[], Sequence[Key]] = tuple  # The keys of the key ring in use; none without one.
+        self._secret = 0, b""  # The secret of the catalogue, by its generation.
+        self._token_keys: tuple[tuple[bytes, Sequence[Key]], TokenKeys] | None = None  # With their origin.
 
     async def begin(
         self, nursery: trio.Nursery, members: NodeList, *, look_at: LookAt, on_known: Callable[[], object]
@@ -133,9 +143,8 @@ class TableService:
             if self._calm is not None:
                 self._calm.end()
             if self.store.loops is not None:
-                self._calm = CalmTables(
-                    self.store.loops, OpenedTables(store, metadata, catalogue, replication), self._reported
-                )
+                opened = OpenedTables(store, metadata, catalogue, replication, lambda: self.token_keys)
+                self._calm = CalmTables(self.store.loops, opened, self._reported)
                 controllers.reconciler.on_looked = self._look  # The former store's may call it once more.
                 controllers.reconciler.wake()
             for node in self._peers.connected():
@@ -143,6 +152,31 @@ class TableService:
             metadata.space.on_closed(self._check_behind)
             self._check_behind()
             return True
+
+    @property
+    def token_keys(self) -> TokenKeys:
+        """The keys of the tokens of clients. Raises NotReady: this node does not know the catalogue yet."""
+        origin = self.register, self.ring() or (self._catalogue_key(),)
+        if self._token_keys is None or self._token_keys[0] != origin:
+            self._token_keys = origin, token_keys(*origin)
+        return self._token_keys[1]
+
+    def _catalogue_key(self) -> Key:
+        """Return the secret that the catalogue keeps, as a key."""
+        metadata, _ = self.taking_part()
+        known_map = metadata.known.get(self.register)
+        if known_map is None or known_map.generation != self._secret[0] or not self._secret[1]:
+            tree = metadata.tree(self.register)
+            self._secret = metadata.known[self.register].generation, tree.root.meta
+        if not self._secret[1]:
+            raise NotReady(WITHOUT_KEY)
+        return key(self._secret[1])
+
+    def use_keys(self) -> None:
+        """Seal and verify tokens by the keys that the key ring has now, also in the serving loops."""
+        with contextlib.suppress(NotReady):  # Tables that the loops serve come after the catalogue.
+            if self._calm is not None:
+                self._calm.use_keys(self.token_keys)
 
     def has_ended(self) -> bool:
         """Return True if the objects belong to a store that has failed or was reopened. Raises Unavailable."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
+from tests.oracle.siphash import siphash128
+
+RING = ((b"ring", b"secret" * 5),)  # The keys of tests: an id and a secret.
 POLYNOMIAL = 0x82F63B78
 
 
@@ -22,8 +27,14 @@ def encoded(token: dict[bytes, tuple[int, dict[int, int]]], cluster: bytes) -> b
         body += table + config.to_bytes(8, "big") + len(counters).to_bytes(4, "big")
         for assignment in sorted(counters):
             body += assignment.to_bytes(8, "big") + counters[assignment].to_bytes(8, "big")
-    covered = b"\1" + len(body).to_bytes(4, "big") + body
-    return covered + crc32c(cluster + covered).to_bytes(4, "big")
+    return sealed(b"\2" + len(body).to_bytes(4, "big") + body, cluster)
+
+
+def sealed(covered: bytes, cluster: bytes) -> bytes:
+    """Return a token with its seal, by the first key of `RING`."""
+    id_, secret = RING[0]
+    key = blake2b(secret, digest_size=16, salt=cluster, person=b"gossipkv token").digest()
+    return covered + id_ + crc32c(cluster + id_).to_bytes(4, "big") + siphash128(key, covered)
 
 
 def merged(

@@ -12,7 +12,6 @@ from gossipkv.wire.results import Packed
 from tests.simulation.staged_copies import FIRST, KEY, put, staged, ways
 from tests.world.replication.clients import TABLE
 from tests.world.replication.feeds import Feed, Request
-from tests.world.replication.register import CATALOGUE
 
 HOSTS = range(3)
 ASKED = 3
@@ -67,7 +66,7 @@ def test_a_waiting_feed_goes_on(trouble):
         request = Request(feed, asked.life, 60.0, 100)
         request.begin()
         await trio.sleep(0.7)
-        (place,) = [one for one in decode(feed.token, CATALOGUE).places if one.partition == FIRST]
+        (place,) = [one for one in decode(feed.token).places if one.partition == FIRST]
         (host,) = [number for number in HOSTS if cluster.nodes[number].uuid == place.node]
         trouble(cluster, host)
         await trio.sleep(0.1)

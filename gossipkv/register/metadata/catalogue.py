@@ -48,7 +48,7 @@ from gossipkv.register.metadata.nodes import Nodes, placed
 from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Operation, OperationAnswer, answers_of
 from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES, OperationOutcome, config_id, pack
 from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES, TableMeta, first_body, shard_key
-from gossipkv.register.metadata.tables import CATALOGUE, END_OF_NODES, EXISTS, NamedTable, decode_named
+from gossipkv.register.metadata.tables import CATALOGUE, END_OF_NODES, EXISTS, SECRET_BYTES, NamedTable, decode_named
 from gossipkv.register.metadata.tree import ChangedPages, MapTree
 from gossipkv.register.proposal import ChangeEnd, Reconfigure
 from gossipkv.settings.databases import HIDDEN
@@ -149,7 +149,7 @@ class Catalogue:
             Unavailable: the store is closed.
         """
         if self._metadata.registers.record(self.register) is None:
-            await self._found(ZERO, MapTree.empty(CATALOGUE.name).edit(FIRST_CONFIG).finish())
+            await self._found(ZERO, FIRST_CONFIG)
         await self._metadata.quorum_read(self.register)
 
     async def found_anew(self, force: int) -> None:
@@ -167,7 +167,7 @@ class Catalogue:
             raise Conflict("nothing was forced: this node is a former acceptor of the catalogue")
         known_map = metadata.known.get(self.register)
         if known_map is None:
-            await self._found(Ballot(1, force, 0, 0), MapTree.empty(CATALOGUE.name).edit(config_id(1, 1)).finish())
+            await self._found(Ballot(1, force, 0, 0), config_id(1, 1))
         else:
             metadata.tree(self.register)
             ballot = Ballot(known_map.generation + 1, force, 0, 0)
@@ -177,9 +177,10 @@ class Catalogue:
         metadata.registers.learn(self.register)
         await metadata.quorum_read(self.register)
 
-    async def _found(self, ballot: Ballot, first: ChangedPages) -> None:
-        metadata, config = self._metadata, config_id(ballot.generation, 1)
-        await metadata.pin(self.register, first, config)
+    async def _found(self, ballot: Ballot, config: int) -> None:
+        metadata, edit = self._metadata, MapTree.empty(CATALOGUE.name).edit(config)
+        edit.set_meta(self._random.randbytes(SECRET_BYTES))
+        await metadata.pin(self.register, first := edit.finish(), config)
         head = MapHead(config, self._random.randbytes(TRANSACTION_BYTES), first.root)
         await self._create_at(metadata.me, self.register, ballot, Value(Acceptors.of([metadata.me]), head.encode()))
 

@@ -9,6 +9,8 @@ has another id. The acceptors are those at creation, and know their successors; 
 A table is named once it is whole; its register is ended before the name is removed, and a node that finds an ended one
 finishes the drop. Nodes are named when they first hold a partition, and are removed by operators alone; a removed node
 stays named, so that no later table uses it.
+
+The meta is a random secret, from which the key of clients' tokens derives if there is no key ring.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.operations import Functions, MapView
 
 FORMAT: Final = 1
+SECRET_BYTES: Final = 32  # As of a key in a key ring.
 
 EXISTS: Final = "EXISTS"  # Another table has the name.
 TOO_FEW: Final = "TOO_FEW"  # Tables would have fewer nodes than replicas.
@@ -108,8 +111,8 @@ class _Rules:
 
 
 def _rules(meta: bytes) -> _Rules:
-    if meta:
-        raise ProtocolError("the catalogue must not have a meta")
+    if len(meta) not in {0, SECRET_BYTES}:
+        raise ProtocolError(f"the meta of the catalogue must be a secret of {SECRET_BYTES} bytes")
     return _Rules()
 
 

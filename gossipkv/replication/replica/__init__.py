@@ -8,6 +8,7 @@ Read in this order:
     keys.py       keys of a replica in the store
     intern.py     one object for equal values of many replicas
     bootstrap.py  state of a replica that is still being loaded
+    token_keys.py  keys of the tokens that clients carry
     calm.py       what serving loops see of a replica that is at rest
     replica.py    the replica: it merges entries and writes batches
     smeared.py    smeared puts, originated under the time of their acceptance

@@ -80,6 +80,7 @@ class MetadataParticipant:
             hints=self.board,
             skew=skew,
         )
+        self.service.ring = cluster.ring
         peers.watch(begun=self.service.met, ended=self.service.lost)
         self.directory = NodeDirectory(
             settings, identity, cluster, peers=self.peers, service=self.service, take_part=self.take_part

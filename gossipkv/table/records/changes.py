@@ -37,7 +37,7 @@ from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.replication.replica.record import PAGE_BYTES
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.records import feed_token
-from gossipkv.table.records.feed_token import MAX_PARTITIONS, FeedToken, digest_of, places_by
+from gossipkv.table.records.feed_token import ANEW, MAX_PARTITIONS, FeedToken, digest_of, places_by
 from gossipkv.wire.results import Later, Packed
 
 if TYPE_CHECKING:
@@ -111,10 +111,12 @@ class TableChanges:
         if len(self.polls) >= self._max_feeds:
             raise Overloaded("as many change feeds wait on this node as `max_feeds` allows", {"limit": self._max_feeds})
         key, token, prefix, start = asked
+        if token:  # Also that of a kept feed: its key may have been removed.
+            feed_token.check(token, self.services.service.token_keys)
         feed = self.feeds.get(key)
         if feed is None:
             given = FeedToken(b"", prefix or b"", 0, [FeedPlace(0, b"", cursor=None if start is None else b"")])
-            feed = ChangeFeed(self, key, feed_token.decode(token, self.services.service.register) if token else given)
+            feed = ChangeFeed(self, key, feed_token.decode(token) if token else given)
         if prefix not in {None, feed.prefix}:
             raise BadRequest("changes: the token was given for another prefix", {"option": "prefix"})
         return feed.poll(wait_s, token, complete)
@@ -516,7 +518,7 @@ class ChangeFeed:
         token = polls[0].token  # All polls of a feed have the same token.
         if self._has_moved:
             given = FeedToken(self._table, self.prefix, self._config, self._places)
-            token = feed_token.encode(given, self._services.service.register)
+            token = feed_token.encode(given, self._services.service.token_keys)
             digest = digest_of(token)
         head = b"\x92" + msgpack.Packer().pack_array_header(self._count)
         page = Packed(b"".join([head, *self._bodies, msgpack.packb(token)]))
@@ -539,7 +541,6 @@ class ChangeFeed:
         return Unavailable(f"{words}: {reasons or 'no host is known'}", {"asked": reasons})
 
 
-ANEW: Final = 'call `changes` with start="snapshot", which gives all present records and goes on from there'
 _TOO_OLD: Final = TooOld(f"the log of every replica begins after this token, or its range was re-created; {ANEW}")
 
 

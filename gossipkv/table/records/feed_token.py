@@ -1,6 +1,6 @@
 """Tokens of change feeds: the place of a feed in each partition, opaque to clients.
 
-    token    [format 1][body, compressed][CRC-32C u32, of the cluster's id and all before it]
+    token    [format 3][body, compressed][seal of all before it (`replication.replica.token_keys`)]
     body     [table, prefix, [place, ...], config]    as MessagePack
 
 By the table's map with that config id, a place is of the partition that begins at its first key, up to the first key of
@@ -18,22 +18,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgpack
 
-from gossipkv.errors import BadRequest, GossipKVError
+from gossipkv.errors import BadRequest, GossipKVError, TooOld
 from gossipkv.replication.changes.places import FeedPlace, decode_place
-from gossipkv.storage.checksum import crc32c
+from gossipkv.replication.replica.token_keys import SEAL_BYTES
 from gossipkv.wire.opaque import OpaqueLimits, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
+    from gossipkv.replication.replica.token_keys import TokenKeys
     from gossipkv.table.records.router import PartitionRoute
 
-FORMAT: Final = b"\1"
-CHECKSUM_BYTES: Final = 4
+FORMAT: Final = b"\3"  # Other than that of a session's token, which has the same keys.
 FAST: Final = 1  # Ids of assignments are random, so more effort would gain little.
 MAX_PARTITIONS: Final = 1 << 14  # A token has about 100 bytes of each.
 LIMITS: Final = OpaqueLimits(8 << 20, max_elements=4 + 9 * MAX_PARTITIONS, max_depth=3, max_unzipped=16 << 20)
 ID_BYTES: Final = 16
+ANEW: Final = 'call `changes` with start="snapshot", which gives all present records and goes on from there'
 
 
 class FeedToken(NamedTuple):
@@ -45,20 +46,32 @@ class FeedToken(NamedTuple):
     places: list[FeedPlace]
 
 
-def encode(token: FeedToken, cluster: bytes) -> bytes:
+def encode(token: FeedToken, keys: TokenKeys) -> bytes:
     """Encode a token for a client."""
     body = msgpack.packb([token.table, token.prefix, [place.encode() for place in token.places], token.config])
-    covered = FORMAT + zlib.compress(body, FAST)
-    return covered + crc32c(cluster + covered).to_bytes(CHECKSUM_BYTES, "big")
+    return keys.seal(FORMAT + zlib.compress(body, FAST))
 
 
-def decode(data: bytes, cluster: bytes) -> FeedToken:
-    """Decode a token. Raises BadRequest: it is damaged, or of another cluster."""
-    covered = data[:-CHECKSUM_BYTES]
-    if covered[:1] != FORMAT or crc32c(cluster + covered).to_bytes(CHECKSUM_BYTES, "big") != data[-CHECKSUM_BYTES:]:
+def check(data: bytes, keys: TokenKeys) -> None:
+    """Check the seal of a token.
+
+    Raises:
+        BadRequest: the token was changed, or is of another cluster.
+        TooOld: its key was removed.
+    """
+    if keys.is_sealed(data):
+        return
+    if data[:1] == FORMAT and keys.lacks_key(data):
+        raise TooOld(f"the key that sealed the token is in no key ring of this node any more; {ANEW}")
+    raise _refused()
+
+
+def decode(data: bytes) -> FeedToken:
+    """Decode a token that was checked. Raises BadRequest: it is none of a feed."""
+    if data[:1] != FORMAT:
         raise _refused()
     try:
-        match unpack(covered[1:], LIMITS):
+        match unpack(data[1:-SEAL_BYTES], LIMITS):
             case [bytes(table), bytes(prefix), list(rows), int(config)] if len(table) == ID_BYTES:
                 return FeedToken(table, prefix, config, [*map(decode_place, rows)])
     except (ValueError, GossipKVError) as error:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.replica.token_keys import TokenKeys
     from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.table.records.router import PartitionRoute, Router
@@ -61,12 +62,13 @@ class TokenCompactor:
         self._ready: dict[
             tuple[bytes, int, bytes], bytes
         ] = {}  # Tokens of a single entry: most reads give the same few.
+        self._ready_keys: TokenKeys | None = None  # The keys that sealed them.
         self._asked_at: dict[bytes, float] = {}  # The time of the last survey, by table.
         self._reported_since: dict[bytes, float] = {}  # The time of the oldest report in `_reported`, by table.
 
     def read(self, data: bytes) -> Token:
-        """Decode the token of a request. Raises BadRequest if it is malformed."""
-        return decode(data, self._service.register) if data else NOTHING
+        """Decode the token of a request. Raises BadRequest, NotReady."""
+        return decode(data, self._service.token_keys) if data else NOTHING
 
     def write(self, token: Token, *seen: Token) -> bytes:
         """Encode the token of a session with that token that has seen more, without settled entries."""
@@ -76,7 +78,7 @@ class TokenCompactor:
             replica = self._service.replicating().replicas.of_origin.get(origin)
             if replica is not None:
                 return self._write_entry(table, config, entry, replica)
-        return encode(self._without_settled(merged(token, *seen)), self._service.register)
+        return encode(self._without_settled(merged(token, *seen)), self._service.token_keys)
 
     def write_read(self, token: Token, replica: Replica, data: bytes | None) -> bytes:
         """Encode the token of a session with that token after it has read a replica's record; None: there is none."""
@@ -99,9 +101,12 @@ class TokenCompactor:
             seen = settled_of(replication.replicas, replica)
             if is_settled := clock.covers(seen.clock, entry):  # The config id takes the place of the entry.
                 config, entry = max(config, seen.config), clock.named(seen.clock, (LEFT_OUT,))
+        keys = self._service.token_keys
+        if keys is not self._ready_keys:
+            self._ready_keys, self._ready = keys, {}
         ready = self._ready.get((table, config, entry)) if is_settled else None
         if ready is None:
-            ready = encode({table: TableSeen(config, entry)}, self._service.register)
+            ready = encode({table: TableSeen(config, entry)}, keys)
             if is_settled:
                 self._ready = self._ready if len(self._ready) < MAX_READY else {}
                 self._ready[table, config, entry] = ready

@@ -1,6 +1,6 @@
 r"""Session tokens: an opaque *token*, carried by the client, says which writes of tables its session has seen.
 
-    token       [format 1][length u32][body][CRC-32C u32, of the cluster's id and all before it]
+    token       [format 2][length u32][body][seal of all before it (`replication.replica.token_keys`)]
     body        of each table, ascending: [table 16 bytes][config id u64][count u32][[assignment u64][counter u64], ...]
 
 Records keep a body alone as their dependencies, and nodes exchange bodies. The entries of a table are a packed clock
@@ -16,19 +16,21 @@ import struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.errors import BadRequest, ProtocolError
+from gossipkv.errors import BadRequest, NotReady, ProtocolError
 from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.replication.replica import clock, record
-from gossipkv.storage.checksum import crc32c
+from gossipkv.replication.replica.token_keys import SEAL_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-FORMAT: Final = 1
+    from gossipkv.replication.replica.token_keys import TokenKeys
+
+FORMAT: Final = 2
 HEAD: Final = struct.Struct(">BI")
 PART: Final = struct.Struct(">16sQI")
-CHECKSUM: Final = struct.Struct(">I")
 ENTRY_BYTES: Final = 16
+LACKED: Final = "install it in this node's key ring; if it was removed from all of them, begin a new session"
 MAX_TOKENS_BYTES: Final = 4 << 20  # Of a request: the tokens that requests in flight have brought to its session.
 LONG_BYTES: Final = 1 << 10  # Longer tokens are compacted before their request.
 
@@ -123,20 +125,20 @@ def decode_body(data: bytes) -> Token:
     return token
 
 
-def encode(token: Token, cluster: bytes) -> bytes:
+def encode(token: Token, keys: TokenKeys) -> bytes:
     """Encode a token for a client; an empty token gives no bytes."""
     if not token:
         return b""
     body = encode_body(token)
-    covered = HEAD.pack(FORMAT, len(body)) + body
-    return covered + CHECKSUM.pack(crc32c(cluster + covered))
+    return keys.seal(HEAD.pack(FORMAT, len(body)) + body)
 
 
-def decode(data: bytes, cluster: bytes) -> Token:
+def decode(data: bytes, keys: TokenKeys) -> Token:
     """Decode and merge the tokens of a client: one, or several concatenated.
 
     Raises:
-        BadRequest: a token is cut or damaged, or of another cluster.
+        BadRequest: a token is cut, changed or of another cluster.
+        NotReady: this node lacks the key of a token.
     """
     if len(data) > MAX_TOKENS_BYTES:
         raise _refused(f"the token has {len(data):,} bytes, the limit is {MAX_TOKENS_BYTES:,}")
@@ -145,19 +147,21 @@ def decode(data: bytes, cluster: bytes) -> Token:
     while at < len(data):
         try:
             format_, length = HEAD.unpack_from(data, at)
-            end = at + HEAD.size + length
-            (checksum,) = CHECKSUM.unpack_from(data, end)
         except struct.error:
             raise _refused("the token is incomplete") from None
         if format_ != FORMAT:
             raise _refused(f"the token has format {format_}, which this node does not know")
-        if checksum != crc32c(cluster + data[at:end]):
-            raise _refused("the token is damaged, or of another cluster")
+        end = at + HEAD.size + length + SEAL_BYTES
+        sealed = data[at:end]
+        if not keys.is_sealed(sealed):
+            if keys.lacks_key(sealed):
+                raise NotReady(f"the key that sealed the token is not here: {LACKED}", {"option": "token"})
+            raise _refused("the token was changed, or is of another cluster")
         try:
-            tokens.append(decode_body(data[at + HEAD.size : end]))
+            tokens.append(decode_body(sealed[HEAD.size : -SEAL_BYTES]))
         except ProtocolError as error:
             raise _refused(error.message) from error
-        at = end + CHECKSUM.size
+        at = end
     return merged(*tokens)
 
 

@@ -2,5 +2,6 @@
 
 include "vector_clock.pxd"
 include "record.pxd"
+include "token_keys.pxd"
 include "calm.pxd"
 include "page.pxd"

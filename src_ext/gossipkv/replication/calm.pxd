@@ -1,6 +1,6 @@
 """Calm replicas, for reads without the GIL; `calm.pyx` explains the design.
 
-    token       [format 1][length u32][body][CRC-32C u32, of the cluster's id and all before it]
+    token       [format 2][length u32][body][seal 24 bytes, of all before it (`token_keys.pxd`)]
     body        of the one table: [table 16 bytes][config id u64][count u32][[assignment u64][counter u64], ...]
 
 `gossipkv.table.session.token` has the rules of all tokens.
@@ -17,10 +17,9 @@ cdef enum:
     MAX_HOSTS = 8           # A replica of a partition with more hosts is never calm.
     MAX_SEEN = MAX_HOSTS + 2        # Entries of a get: one for each host, a record's ended origin, and LEFT_OUT.
     TABLE_ID_BYTES = 16
-    TOKEN_FORMAT = 1
+    TOKEN_FORMAT = 2
     TOKEN_HEAD_BYTES = 5
     TOKEN_PART_BYTES = 28
-    TOKEN_CHECKSUM_BYTES = 4
 
 cdef struct SeenWrite:
     # A dot that a session sees.
@@ -62,7 +61,8 @@ cdef class CalmTable:
     cdef uint8_t id_bytes[TABLE_ID_BYTES]
     cdef readonly str name
     cdef ReadGate gate
-    cdef uint32_t cluster_checksum  # Checksum of the cluster's id, which begins that of each token.
+    cdef PyObject* keys     # The `TokenKeys` in use.
+    cdef list kept_keys     # All that were in use: a loop may seal by the former ones at this moment.
     cdef int has_reports    # 1: settled clocks of other nodes may omit entries of ended origins.
     cdef readonly bint is_timed     # Keys have times, so Python examines writes.
     cdef readonly int64_t ttl_ms    # Default of puts; 0: records never expire.
@@ -96,7 +96,7 @@ cdef Py_ssize_t write_token(CalmTable table, const SeenWrites* seen, uint8_t* in
 
 cdef inline Py_ssize_t token_size(const SeenWrites* seen) noexcept nogil:
     """Return how many bytes `write_token` writes."""
-    return TOKEN_HEAD_BYTES + TOKEN_PART_BYTES + (seen.count + (seen.left_out > 0)) * ENTRY_BYTES + TOKEN_CHECKSUM_BYTES
+    return TOKEN_HEAD_BYTES + TOKEN_PART_BYTES + (seen.count + (seen.left_out > 0)) * ENTRY_BYTES + TOKEN_SEAL_BYTES
 
 
 cdef extern from *:
@@ -112,6 +112,8 @@ cdef extern from *:
     void store_state "gkv_calm_store"(int* target, int value) noexcept nogil
     void add_calm "gkv_calm_add"(uint64_t* target, uint64_t value) noexcept nogil
     uint64_t swap_calm "gkv_calm_swap"(uint64_t* target, uint64_t value) noexcept nogil
+    PyObject* load_keys "gkv_calm_load"(PyObject** source) noexcept nogil
+    void store_keys "gkv_calm_store"(PyObject** target, PyObject* value) noexcept nogil
 
 
 cdef inline bint is_before(const uint8_t* key, Py_ssize_t size, const Slice* other) noexcept nogil:

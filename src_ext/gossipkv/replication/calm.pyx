@@ -100,12 +100,12 @@ cdef class CalmReplica:
 
 
 @cython.final
-@cython.no_gc_clear  # `rows` points to the replicas.
+@cython.no_gc_clear  # `rows` points to the replicas, and `keys` to one of `kept_keys`.
 cdef class CalmTable:
-    """The calm replicas of a table on this node; `cluster`: the id that its tokens are bound to."""
+    """The calm replicas of a table on this node, and the keys of its tokens."""
 
     def __cinit__(
-        self, str name not None, bytes table_id not None, bytes cluster not None, ReadGate gate not None,
+        self, str name not None, bytes table_id not None, TokenKeys keys not None, ReadGate gate not None,
         Py_ssize_t shards, *, bint is_timed=False, int64_t ttl_ms=0,
     ):
         if len(table_id) != TABLE_ID_BYTES:
@@ -113,7 +113,8 @@ cdef class CalmTable:
         memcpy(self.id_bytes, bytes_of(table_id), TABLE_ID_BYTES)
         self.name, self.id, self.gate, self.shards, self.replicas = name, table_id, gate, shards, []
         self.is_timed, self.ttl_ms = is_timed, ttl_ms
-        self.cluster_checksum = crc32c_of(bytes_of(cluster), PyBytes_GET_SIZE(cluster), 0)
+        self.kept_keys = []
+        self.use_keys(keys)
 
     def __dealloc__(self):
         free(self.rows)
@@ -141,6 +142,12 @@ cdef class CalmTable:
         end_change(self.gate)
         free(before)
         del old  # No loop reads them any more.
+
+    def use_keys(self, TokenKeys keys not None):
+        """Seal and verify tokens by these keys from now on."""
+        if not self.kept_keys or self.kept_keys[-1] is not keys:
+            self.kept_keys.append(keys)
+            store_keys(&self.keys, <PyObject*>keys)
 
     def stop(self):
         """Answer nothing until `serve`, since the map is stale."""
@@ -259,7 +266,7 @@ cdef bint take_read_tokens(
     while size > 0:
         length = size
         if size > TOKEN_HEAD_BYTES:
-            length = min(size, TOKEN_HEAD_BYTES + TOKEN_CHECKSUM_BYTES + <Py_ssize_t>number_at(data + 1))
+            length = min(size, TOKEN_HEAD_BYTES + TOKEN_SEAL_BYTES + <Py_ssize_t>number_at(data + 1))
         if not take_token(table, replica, data, length, seen, True):
             return False
         data += length
@@ -277,15 +284,15 @@ cdef bint take_token(
     `reads`: as for `take_read_tokens`.
     """
     cdef const uint8_t* entry = data + TOKEN_HEAD_BYTES + TOKEN_PART_BYTES
-    cdef const uint8_t* end = data + size - TOKEN_CHECKSUM_BYTES
+    cdef const uint8_t* end = data + size - TOKEN_SEAL_BYTES
     cdef uint64_t before = 0, origin, counter, config
     cdef PyObject* host
     cdef int place
-    if size < TOKEN_HEAD_BYTES + TOKEN_PART_BYTES + TOKEN_CHECKSUM_BYTES or data[0] != TOKEN_FORMAT:
+    if size < TOKEN_HEAD_BYTES + TOKEN_PART_BYTES + TOKEN_SEAL_BYTES or data[0] != TOKEN_FORMAT:
         return False
     if number_at(data + 1) != <uint64_t>(end - data) - TOKEN_HEAD_BYTES or (end - entry) % ENTRY_BYTES != 0:
         return False
-    if crc32c_of(data, end - data, table.cluster_checksum) != number_at(end):
+    if not is_sealed(<TokenKeys>load_keys(&table.keys), data, end - data):
         return False
     if memcmp(data + TOKEN_HEAD_BYTES, table.id_bytes, TABLE_ID_BYTES) != 0:
         return False
@@ -387,8 +394,8 @@ cdef Py_ssize_t write_token(CalmTable table, const SeenWrites* seen, uint8_t* in
         into + TOKEN_HEAD_BYTES + TOKEN_PART_BYTES - 4,
         <uint32_t>((at - into - TOKEN_HEAD_BYTES - TOKEN_PART_BYTES) // ENTRY_BYTES),
     )
-    store_short(at, crc32c_of(into, at - into, table.cluster_checksum))
-    return at - into + TOKEN_CHECKSUM_BYTES
+    seal_token(<TokenKeys>load_keys(&table.keys), into, at - into, at)
+    return at - into + TOKEN_SEAL_BYTES
 
 
 cdef inline uint8_t* put_entry(uint8_t* at, uint64_t origin, uint64_t counter) noexcept nogil:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgpack
 
 from gossipkv.replication.replica.calm import CalmTable
+from gossipkv.replication.replica.token_keys import token_keys
 from gossipkv.serving._serving import Loop, Refusal
 from gossipkv.serving._transport import Sockets
 from gossipkv.serving.published import publish
 from gossipkv.storage.engine._engine import ReadGate
 from tests.oracle.http import Failed, Written
+from tests.oracle.token import RING
 from tests.unit.serving import http_world as world
 from tests.unit.serving.driven import NODE, make_core, make_version
 from tests.unit.serving.http_judging import Told
@@ -50,7 +52,9 @@ def make_http_core(directory: Path, **limits: int) -> Core:
             version.source_ms = world.TIMES_S.get(name, 0) * 1000
             versions.append((version, True))
     # A table without a calm replica: the loop knows its name, and Python answers.
-    core.publish(publish(versions).table(tables=[CalmTable(world.TABLE, bytes(16), bytes(16), ReadGate(), 1)]))
+    core.publish(
+        publish(versions).table(tables=[CalmTable(world.TABLE, bytes(16), token_keys(bytes(16), RING), ReadGate(), 1)])
+    )
     types = {name: world.content_type_of(name) for name in world.RECORDS}
     core.know_types(world.PLAIN, {name: said for name, said in types.items() if said != world.PLAIN})
     return core

@@ -12,7 +12,7 @@ from gossipkv.storage.engine._engine import Batch, Memtable, ReadGate
 from gossipkv.table.calm import CalmTables, OpenedTables
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import NODE, Peer, make_core
-from tests.unit.table.record_nodes import CLUSTER, MEMTABLE_BYTES, Records, packed
+from tests.unit.table.record_nodes import CLUSTER, MEMTABLE_BYTES, TOKEN_KEYS, Records, packed
 
 RESPONSE = msgpack.packb([1, 0, None, None])[:2]  # The head of an array, and the kind of message.
 
@@ -34,7 +34,9 @@ class CalmNode:
 
     def open_tables(self):
         """Let the loop read the store, after each opening."""
-        self.calm = CalmTables(self, OpenedTables(self.store, self.records, self.records, self.node), self.reported)
+        self.calm = CalmTables(
+            self, OpenedTables(self.store, self.records, self.records, self.node, lambda: TOKEN_KEYS), self.reported
+        )
         self.node.deciding.note_reports = self.calm.note_reports
         self.node.deciding.hold_writes = self.calm.hold_writes
 

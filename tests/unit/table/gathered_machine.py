@@ -20,7 +20,7 @@ from gossipkv.storage.engine.shell import PUT, Batch
 from gossipkv.table.calm import HELD_S
 from gossipkv.table.session.token import decode
 from tests.unit.table.gathering_nodes import Client, GatheringNode
-from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
+from tests.unit.table.record_nodes import CONFIG, TOKEN_KEYS, Records
 
 STEPS = 40
 TABLE = "ranges"
@@ -235,7 +235,7 @@ class Machine:
             self.refused |= values if outcome != "UNKNOWN" else set()
             return
         token = client.token(msgid)
-        entries = dict(clock.entries(decode(token, CLUSTER)[self.node.records.tables()[TABLE].id].clock))
+        entries = dict(clock.entries(decode(token, TOKEN_KEYS)[self.node.records.tables()[TABLE].id].clock))
         self.tokens = [*self.tokens[-4:], (token, entries)]
         for value in values:
             assert value in self.synced, "what is acknowledged is synced"

@@ -31,6 +31,7 @@ from gossipkv.replication.changes.pages import ChangeFeeds
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.keys import RECORD, ReplicaIdentity
+from gossipkv.replication.replica.token_keys import token_keys
 from gossipkv.replication.replica_set import ReplicaSet
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.snapshot.rate_limit import RateLimit
@@ -45,6 +46,7 @@ from gossipkv.table.records.endpoints import RecordMethods
 from gossipkv.table.session.token import decode
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later, NotAnswered, Packed
+from tests.oracle.token import RING
 from tests.unit.table.local_tables import local_tables
 from tests.unit.table.made_up_participant import participant
 
@@ -52,6 +54,7 @@ CONFIG = 1 << 48 | 1
 MEMTABLE_BYTES = 1 << 22
 MAX_BYTES = 32 << 20  # Per node, for waiting requests.
 CLUSTER = bytes(16)
+TOKEN_KEYS, FOREIGN_KEYS = (token_keys(cluster, RING) for cluster in (CLUSTER, bytes([1]) * 16))
 LIMITS = SimpleNamespace(
     max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100, max_token=64 << 10, max_feeds=3
 )
@@ -63,7 +66,7 @@ def packed(answer):
 
 class _Token:
     def __eq__(self, other):
-        return isinstance(other, bytes) and decode(other, CLUSTER) is not None
+        return isinstance(other, bytes) and decode(other, TOKEN_KEYS) is not None
 
     __hash__ = None
 
@@ -108,7 +111,7 @@ class Node:
             catalogue=records, metadata=records, replication=self,
             taking_part=lambda *_: (records, records), replicating=lambda *_: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
-            register=CLUSTER, look_at=lambda table, **_: self.looked.append(table),
+            register=CLUSTER, token_keys=TOKEN_KEYS, look_at=lambda table, **_: self.looked.append(table),
             has_ended=lambda table: table in records.ended,
             check_knows=lambda: None, smear_buffer=None, note=lambda *_: None, note_reports=lambda _: None,
         )  # fmt: skip

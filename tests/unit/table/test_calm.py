@@ -18,7 +18,7 @@ from gossipkv.table.session.token import TableSeen, decode, encode, encode_body
 from gossipkv.wire import rpc
 from tests.oracle import token as oracle
 from tests.unit.table.calm_nodes import CalmNode, made_node, put
-from tests.unit.table.record_nodes import CLUSTER, CONFIG, MEMTABLE_BYTES, Records
+from tests.unit.table.record_nodes import CLUSTER, CONFIG, FOREIGN_KEYS, MEMTABLE_BYTES, TOKEN_KEYS, Records
 
 SEEDS = 40
 REQUESTS = 30
@@ -165,8 +165,8 @@ def test_a_page_shows_what_its_tombstones_show(calm):
     _, _, error, (rows, cursor, seen) = msgpack.unpackb(calm.from_core("scan", "hashed"))
     assert (error, rows, cursor) == (None, [], None)
     table, replica = table_id(calm, "hashed"), replica_of(calm, "hashed", b"a01")
-    (entry,) = clock.entries(decode(token, CLUSTER)[table].clock)
-    assert entry in clock.entries(decode(seen, CLUSTER)[table].clock)
+    (entry,) = clock.entries(decode(token, TOKEN_KEYS)[table].clock)
+    assert entry in clock.entries(decode(seen, TOKEN_KEYS)[table].clock)
     confirm(calm, replica, replica.synced)
     assert calm.is_alike("scan", "hashed", {"token": token})
 
@@ -323,7 +323,7 @@ def drawn_token(draw, calm, table, tokens):
     seen = {table_id(calm, table): TableSeen(CONFIG + draw.choice((-1, 0, 0, 0, 1)), clock.of(entries))}
     if draw.random() < 0.1:
         seen[bytes([9]) * 16] = TableSeen(CONFIG, b"")
-    token = encode(seen, CLUSTER if draw.random() < 0.9 else bytes([1]) * 16)
+    token = encode(seen, TOKEN_KEYS if draw.random() < 0.9 else FOREIGN_KEYS)
     if draw.random() < 0.1:
         return token[:-1] + bytes([token[-1] ^ 1])
     return token * 2 if draw.random() < 0.1 else token
@@ -351,10 +351,10 @@ def test_a_record_is_never_shown_with_an_older_config_than_that_of_its_acceptanc
     replica.leave_fast_path()
     calm.look()
     table = table_id(calm, "hashed")
-    assert decode(calm.token_of("get", "hashed", b"a01"), CLUSTER)[table].config == CONFIG - 1
+    assert decode(calm.token_of("get", "hashed", b"a01"), TOKEN_KEYS)[table].config == CONFIG - 1
     calm.node.syncs = False
     calm.node.begin("put", "hashed", b"a01", b"one", {"level": "one"})
-    assert decode(calm.token_of("get", "hashed", b"a01"), CLUSTER)[table].config == CONFIG
+    assert decode(calm.token_of("get", "hashed", b"a01"), TOKEN_KEYS)[table].config == CONFIG
 
 
 def test_what_a_session_has_seen_of_other_partitions_does_not_matter_to_a_get(calm):
@@ -363,7 +363,7 @@ def test_what_a_session_has_seen_of_other_partitions_does_not_matter_to_a_get(ca
     assert replica is not other
     tokens = [put(calm, "hashed", key, b"one") for key in (b"a01", b"q02")]
     table = table_id(calm, "hashed")
-    ahead = encode({table: TableSeen(CONFIG, clock.of([(other.assignment, 9)]))}, CLUSTER)
+    ahead = encode({table: TableSeen(CONFIG, clock.of([(other.assignment, 9)]))}, TOKEN_KEYS)
     for token in (tokens[1], b"".join(tokens), ahead, tokens[0] + ahead, tokens[0] * 3):
         assert calm.is_alike("get", "hashed", b"a01", {"token": token})
     assert calm.from_core("get", "hashed", b"q02", {"token": ahead}) is None
@@ -378,17 +378,17 @@ def test_what_a_session_has_seen_of_other_partitions_does_not_matter_to_a_get(ca
 def test_any_other_token_is_left_to_python(calm, change):
     replica = replica_of(calm, "hashed", b"a01")
     table, seen = table_id(calm, "hashed"), TableSeen(CONFIG, clock.of([(replica.assignment, 0)]))
-    good = encode({table: seen}, CLUSTER)
+    good = encode({table: seen}, TOKEN_KEYS)
     assert calm.is_alike("get", "hashed", b"a01", {"token": good})
     token = {
-        "uncovered": encode({table: TableSeen(CONFIG, clock.of([(replica.assignment, 1)]))}, CLUSTER),
-        "config": encode({table: TableSeen(CONFIG + 1, b"")}, CLUSTER),
-        "other table": encode({table: seen, bytes([9]) * 16: seen}, CLUSTER),
-        "other cluster": encode({table: seen}, bytes([1]) * 16),
+        "uncovered": encode({table: TableSeen(CONFIG, clock.of([(replica.assignment, 1)]))}, TOKEN_KEYS),
+        "config": encode({table: TableSeen(CONFIG + 1, b"")}, TOKEN_KEYS),
+        "other table": encode({table: seen, bytes([9]) * 16: seen}, TOKEN_KEYS),
+        "other cluster": encode({table: seen}, FOREIGN_KEYS),
         "damaged": good[:-1] + bytes([good[-1] ^ 1]),
         "cut": good[:-1],
         "two, the second cut": good + good[:-1],
-        "of no replica here": encode({table: TableSeen(CONFIG, clock.of([(1 << 60, 1)]))}, CLUSTER),
+        "of no replica here": encode({table: TableSeen(CONFIG, clock.of([(1 << 60, 1)]))}, TOKEN_KEYS),
     }[change]
     assert calm.from_core("get", "hashed", b"a01", {"token": token}) is None
     assert calm.from_core("get_many", "hashed", [b"a01"], {"token": token}) is None
@@ -400,13 +400,13 @@ def test_a_record_with_dependencies_is_left_to_python(calm):
     assert calm.from_core("get", "hashed", b"a01") is None
     assert calm.from_core("get_many", "hashed", [b"a01"]) is None
     assert calm.from_core("scan", "hashed") is None
-    assert len(decode(calm.node.call("get", "hashed", b"a01")[1], CLUSTER)) == 2
+    assert len(decode(calm.node.call("get", "hashed", b"a01")[1], TOKEN_KEYS)) == 2
 
 
 def test_a_record_of_a_session_with_its_own_table_is_answered_in_the_loop(calm):
     """The record keeps the map of the session, which its readers see from then on."""
     calm.node.goes_by(table_id(calm, "hashed"), CONFIG)
-    token = encode({table_id(calm, "hashed"): TableSeen(CONFIG, b"")}, CLUSTER)
+    token = encode({table_id(calm, "hashed"): TableSeen(CONFIG, b"")}, TOKEN_KEYS)
     put(calm, "hashed", b"a01", b"one", token=token)
     replica = replica_of(calm, "hashed", b"a01")
     assert record.decode(calm.node.spaces[replica.space][RECORD + b"a01"]).dependencies

@@ -20,6 +20,7 @@ from gossipkv.storage.engine._engine import Batch, Memtable, ReadGate
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import LIMITS, NODE
 from tests.unit.storage.engine.layers import run_of
+from tests.unit.table.record_nodes import TOKEN_KEYS
 from tests.unit.table.test_calm import REQUESTS, drawn
 
 SPACE = 1
@@ -44,7 +45,7 @@ class World:
         self.lock = self.loop.core.lock
         self.gate = ReadGate()
         self.gate.serve([self.lock])
-        self.table = CalmTable("t", TABLE, bytes(16), self.gate, 0)
+        self.table = CalmTable("t", TABLE, TOKEN_KEYS, self.gate, 0)
         self.memtable, self.old, self.run = Memtable(MEMTABLE_BYTES), None, None
         self.counter = 0
         self.show()

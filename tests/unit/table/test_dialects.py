@@ -16,7 +16,7 @@ from gossipkv.replication.stream.peer import ReplicaPeer
 from gossipkv.table.session.token import TableSeen, encode
 from tests.unit.serving.test_resp import array
 from tests.unit.serving.test_rounds import HandStream
-from tests.unit.table.record_nodes import CLUSTER, CONFIG
+from tests.unit.table.record_nodes import CONFIG, TOKEN_KEYS
 from tests.unit.table.test_gathered import KEYS, TABLES, drawn_token, drawn_value, made_node, replica_of, timeless
 
 RESP, HTTP = 1, 2
@@ -231,7 +231,7 @@ def test_a_session_that_no_replica_is_ready_for(node):
     wire = Wire(node, HTTP)
     replica = replica_of(node, b"a01")
     ahead = clock.of((host.assignment, 99) for host in replica.hosts)
-    token = encode({replica.partition[0]: TableSeen(CONFIG, ahead)}, CLUSTER)
+    token = encode({replica.partition[0]: TableSeen(CONFIG, ahead)}, TOKEN_KEYS)
     for request in (http(b"GET", b"a01", token=token), http(b"PUT", b"a01", b"v", token=token)):
         answer = wire.say(request)
         assert answer.startswith(b"HTTP/1.1 503 ")

@@ -8,7 +8,7 @@ from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import RECORD
 from gossipkv.table.session.token import decode, decode_body
-from tests.unit.table.record_nodes import CLUSTER, Records
+from tests.unit.table.record_nodes import TOKEN_KEYS, Records
 from tests.unit.table.test_divided import MIDDLE, adopt
 
 ONE = {"level": "one"}
@@ -24,7 +24,7 @@ def seen():
     token = host.call("put", "t", b"z", b"1", ONE)
     records.divide("t", MIDDLE)
     adopt(records, *records.nodes)
-    assert clock.entries(decode(token, CLUSTER)[table].clock) == [(parent.assignment, 1)]
+    assert clock.entries(decode(token, TOKEN_KEYS)[table].clock) == [(parent.assignment, 1)]
     return records, token, parent.assignment
 
 
@@ -43,7 +43,7 @@ def confirm(node, copy):
 
 
 def origins(token):
-    return {origin for seen in decode(token, CLUSTER).values() for origin, _ in clock.entries(seen.clock)}
+    return {origin for seen in decode(token, TOKEN_KEYS).values() for origin, _ in clock.entries(seen.clock)}
 
 
 def test_what_one_child_has_settled_its_sibling_may_not(seen):

@@ -18,7 +18,7 @@ from gossipkv.table.calm import HELD_S
 from gossipkv.table.session.token import TableSeen, decode, decode_body, encode
 from tests.oracle import token as oracle
 from tests.unit.table.gathering_nodes import GatheringNode
-from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
+from tests.unit.table.record_nodes import CLUSTER, CONFIG, FOREIGN_KEYS, TOKEN_KEYS, Records
 
 SEEDS = 12
 BURSTS = 12
@@ -59,7 +59,7 @@ def counter_of(node, key):
 
 
 def entries_of(node, token):
-    return dict(clock.entries(decode(token, CLUSTER)[node.records.tables()["ranges"].id].clock))
+    return dict(clock.entries(decode(token, TOKEN_KEYS)[node.records.tables()["ranges"].id].clock))
 
 
 # Both ways ------------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def drawn_token(draw, node, table):
     seen = {replica.partition[0]: TableSeen(CONFIG + draw.choice((-1, 0, 0, 0, 1)), entries)}
     if draw.random() < 0.1:
         seen[bytes([9]) * 16] = TableSeen(CONFIG, b"")  # A dropped table.
-    return encode(seen, CLUSTER if draw.random() < 0.9 else bytes([1]) * 16)
+    return encode(seen, TOKEN_KEYS if draw.random() < 0.9 else FOREIGN_KEYS)
 
 
 # Each is answered once ------------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def test_the_token_has_the_clients_entries_and_the_dot(node):
 def test_a_record_keeps_the_map_of_its_session(node, newer):
     replica = replica_of(node, b"a01")
     node.node.goes_by(replica.partition[0], CONFIG + newer)
-    token = encode({replica.partition[0]: TableSeen(CONFIG + newer, b"")}, CLUSTER)
+    token = encode({replica.partition[0]: TableSeen(CONFIG + newer, b"")}, TOKEN_KEYS)
     msgid = asked(node, level="one", token=token)
     node.round()
     node.settle()

@@ -7,7 +7,7 @@ import pytest
 from gossipkv.errors import GossipKVError, WriteLost
 from gossipkv.replication.replica import clock
 from gossipkv.table.session.token import TableSeen, encode
-from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
+from tests.unit.table.record_nodes import CONFIG, TOKEN_KEYS, Records
 
 GONE = 1 << 20  # A former assignment.
 MOVED = CONFIG + 1
@@ -34,7 +34,7 @@ def seen(world, config, count):
     """Return a token with `count` records of the former assignment."""
     (copy,) = world.nodes[0].replicas.by_partition.values()
     had = clock.of([(GONE, count)])
-    return encode({copy.partition[0]: TableSeen(config, had)}, CLUSTER)
+    return encode({copy.partition[0]: TableSeen(config, had)}, TOKEN_KEYS)
 
 
 def outcome(node, token):

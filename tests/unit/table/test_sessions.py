@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.table.session.token import decode
-from tests.unit.table.record_nodes import CLUSTER, Records
+from tests.unit.table.record_nodes import TOKEN_KEYS, Records
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
 X, Y = ("t", b"x"), ("u", b"y")
@@ -49,9 +49,9 @@ def test_what_has_ended_is_carried_no_further():
     old, new = (records.make(name, firsts=1, holders=lambda _: records.nodes) for name in ("old", "new"))
     one, other, _ = records.nodes
     token = one.call("put", "old", b"k", b"v", {"token": b"", "level": "one"})
-    assert [*decode(token, CLUSTER)] == [old]
+    assert [*decode(token, TOKEN_KEYS)] == [old]
     records.ended.add(old)
     for node in records.nodes:
         node.maps.pop(old, None)
     answer = other.call("put", "new", b"k", b"v", {"token": token, "level": "one"})
-    assert [*decode(answer, CLUSTER)] == [new]
+    assert [*decode(answer, TOKEN_KEYS)] == [new]

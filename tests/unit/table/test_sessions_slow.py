@@ -7,7 +7,7 @@ import pytest
 from gossipkv.replication.replica import clock
 from gossipkv.table.session.token import decode
 from tests.unit.table.hopping import TABLES, hop
-from tests.unit.table.record_nodes import CLUSTER
+from tests.unit.table.record_nodes import TOKEN_KEYS
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -23,5 +23,7 @@ def test_sessions_hop_over_nodes(seed):
         for node in world.records.nodes:
             for table in TABLES:
                 _, _, after = node.call("scan", table, {"token": token})
-                left = {origin for seen in decode(after, CLUSTER).values() for origin, _ in clock.entries(seen.clock)}
+                left = {
+                    origin for seen in decode(after, TOKEN_KEYS).values() for origin, _ in clock.entries(seen.clock)
+                }
                 assert left.isdisjoint(node.replicas.of_origin)

@@ -21,10 +21,11 @@ from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, Unk
 from gossipkv.keyspace.partitioner import TABLE_HASHES
 from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.token_keys import SEAL_BYTES
 from gossipkv.replication.snapshot import transfer
 from gossipkv.settings.databases import HIDDEN
 from gossipkv.storage.directories import remove_tree
-from gossipkv.table.session.token import CHECKSUM, HEAD, decode_body
+from gossipkv.table.session.token import HEAD, decode_body
 from tests.world.nodes.phases import EVEN, HEALED_S, begin, settle
 from tests.world.nodes.whole_cluster import Violation
 
@@ -381,7 +382,7 @@ def _place(saved: SavedTable, key: bytes) -> bytes:
 def _entries(token: bytes) -> list[tuple[int, int]]:
     return [
         entry
-        for seen in decode_body(token[HEAD.size : -CHECKSUM.size]).values()
+        for seen in decode_body(token[HEAD.size : -SEAL_BYTES]).values()
         for entry in clock.entries(seen.clock)
         if entry[0] != LEFT_OUT
     ]

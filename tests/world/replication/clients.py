@@ -24,7 +24,7 @@ from gossipkv.table.session.readiness import ReplicaReadiness, WantedClock
 from gossipkv.table.session.token import TableSeen, decode, only, seen_in
 from tests.world.metadata.chance import happens
 from tests.world.replication.ranges import SESSION_KEYS, part_of
-from tests.world.replication.register import CATALOGUE
+from tests.world.replication.register import TOKEN_KEYS
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Serving:
         self._life = life
         replication = life.replication
         participant = SimpleNamespace(
-            service=SimpleNamespace(register=CATALOGUE, replicating=lambda: replication, replication=replication),
+            service=SimpleNamespace(token_keys=TOKEN_KEYS, replicating=lambda: replication, replication=replication),
             poll=SimpleNamespace(has_ended=lambda _: False),
         )
         nobody = cast("Router", None)
@@ -176,7 +176,7 @@ class Hopping:
         """Check that an answered session has seen nothing that a force-join lost."""
         refounded = self._cluster.witness.moves.refounded
         ends = refounded.ends.get(refounded.root(answer.partition or 0), {})
-        for seen in decode(self._tokens[name], CATALOGUE).values():
+        for seen in decode(self._tokens[name], TOKEN_KEYS).values():
             for origin, count in clock.entries(seen.clock):
                 if count > ends.get(origin, count):
                     words = f"session {name} has seen {(origin, count)}, and is not told that it is lost"
@@ -240,7 +240,7 @@ class Hopping:
     def _is_settled(self, name: int, node: Node, code: str | None) -> None:
         """Check a node's answer to a session, and the rest of the session's token."""
         assert node.life is not None
-        seen = decode(self._tokens[name], CATALOGUE).values()
+        seen = decode(self._tokens[name], TOKEN_KEYS).values()
         left = {origin for one in seen for origin, _ in clock.entries(one.clock)}
         left &= {origin for copy in node.life.replication.replicas.by_partition.values() for origin in copy.named}
         if code not in {None, WriteLost.code} or left:

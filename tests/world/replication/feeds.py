@@ -28,7 +28,7 @@ from gossipkv.wire.results import Packed
 from tests.world.metadata.chance import happens
 from tests.world.replication.copies import order_of
 from tests.world.replication.fed import faults_of
-from tests.world.replication.register import CATALOGUE, Catalogue
+from tests.world.replication.register import CATALOGUE, TOKEN_KEYS, Catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ def feeds_of(life: Life) -> TableChanges:
 
     catalogue.table = table  # type: ignore[attr-defined]  # The router asks for it if there is none.
     service = SimpleNamespace(
-        metadata=life.maps, catalogue=catalogue, register=CATALOGUE, check_knows=lambda: None,
+        metadata=life.maps, catalogue=catalogue, register=CATALOGUE, token_keys=TOKEN_KEYS, check_knows=lambda: None,
         taking_part=lambda _=None: (life.maps, catalogue), replicating=lambda _=None: replication,
     )  # fmt: skip
     seen = SimpleNamespace(members=list, name_of=bytes.hex)
@@ -282,7 +282,7 @@ class Following:
 
     @staticmethod
     def _places(feed: Feed) -> Sequence[FeedPlace]:
-        return decode(feed.token, CATALOGUE).places if feed.token else []
+        return decode(feed.token).places if feed.token else []
 
     def _is_at_end(self, feed: Feed) -> bool:
         cluster, places = self._cluster, {place.partition: place for place in self._places(feed)}

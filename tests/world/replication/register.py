@@ -21,6 +21,7 @@ from gossipkv.register.metadata.operations import OperationAnswer, judge
 from gossipkv.register.metadata.pages import OperationOutcome, config_id, sequence_of
 from gossipkv.register.metadata.tables import END_OF_NODES, NamedTable, decode_named
 from gossipkv.register.metadata.tree import MapTree
+from gossipkv.replication.replica.token_keys import token_keys
 from tests.world.metadata.chance import happens
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tests.world.replication.network import Network
 
 CATALOGUE: Final = bytes(16)  # The catalogue's register, which is the cluster's id.
+TOKEN_KEYS: Final = token_keys(CATALOGUE, [(b"ring", b"secret")])
 FIRST: Final = config_id(0, 1)
 RETRY_S: Final = 0.1
 LOST: Final = 0.06  # The share of lost transactions while the register is unwell;

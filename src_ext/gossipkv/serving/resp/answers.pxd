@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 cdef enum:
     MAX_NAME = 255
-    MAX_SETTLED = 53  # a token of one table with LEFT_OUT
+    MAX_SETTLED = 73  # a token of one table with LEFT_OUT
 
 cdef enum AnswerForm:  # how an answer is written
     SAID = 0  # the result is RESP already

@@ -18,8 +18,8 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from gossipkv.replication._replication cimport (
-    TABLE_ID_BYTES, TOKEN_CHECKSUM_BYTES, TOKEN_HEAD_BYTES, TOKEN_PART_BYTES, CalmReplica, CalmTable, is_covered,
-    is_settled, load_calm, load_number,
+    TABLE_ID_BYTES, TOKEN_HEAD_BYTES, TOKEN_PART_BYTES, TOKEN_SEAL_BYTES, CalmReplica, CalmTable, is_covered, is_settled,
+    load_calm, load_number,
 )
 from gossipkv.serving._transport cimport RESP_LISTENER
 from gossipkv.storage.engine._engine cimport ReadGate, enter_gate, leave_gate
@@ -32,7 +32,7 @@ cdef enum:
     MAX_SESSION_BYTES = 65536  # as the usual `max_token`; a connection whose session is longer ends
     PRUNED_BYTES = 1024  # Longer sessions are looked through for what is settled by now.
     ENTRY_AT = TOKEN_HEAD_BYTES + TOKEN_PART_BYTES
-    PLAIN_TOKEN_BYTES = ENTRY_AT + TOKEN_CHECKSUM_BYTES  # of a token of one table without entries
+    PLAIN_TOKEN_BYTES = ENTRY_AT + TOKEN_SEAL_BYTES  # of a token of one table without entries
     ENTRY_SIZE = 16
 
 cdef uint64_t NO_ORIGIN = <uint64_t>-1  # LEFT_OUT, which names no write
@@ -42,7 +42,7 @@ cdef inline Py_ssize_t token_length(const uint8_t* token) noexcept nogil:
     """Return the length of the first of some whole tokens."""
     cdef const uint8_t* at = token + 1
     cdef Py_ssize_t body = <Py_ssize_t>at[0] << 24 | <Py_ssize_t>at[1] << 16 | <Py_ssize_t>at[2] << 8 | at[3]
-    return TOKEN_HEAD_BYTES + body + TOKEN_CHECKSUM_BYTES
+    return TOKEN_HEAD_BYTES + body + TOKEN_SEAL_BYTES
 
 
 cdef inline Py_ssize_t entries_of(const uint8_t* token) noexcept nogil:

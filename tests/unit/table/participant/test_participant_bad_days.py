@@ -57,6 +57,9 @@ class Members:
     def below(self, _path):
         return []
 
+    def ring(self):
+        return ()
+
     async def pin(self) -> bytes:
         self.pins += 1
         return CLUSTER_ID

@@ -10,10 +10,11 @@ import pytest
 from gossipkv.errors import BadRequest, NotReady, Overloaded, TooOld, Unavailable, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
 from gossipkv.replication.changes.pages import ChangeFeeds
-from gossipkv.storage.checksum import crc32c
+from gossipkv.replication.replica.token_keys import SEAL_BYTES
 from gossipkv.table.records import feed_token
 from gossipkv.table.records.changes import WOKEN
 from gossipkv.wire.arguments import Arguments
+from tests.oracle.token import sealed
 from tests.unit.table.record_nodes import CLUSTER, Records
 
 
@@ -28,8 +29,7 @@ def made(kind=RANGE, firsts=(b"", b"g", b"p"), nodes=3, holders=None):
 
 def resealed(token, change):
     """Return a token of the same feed whose compressed body is changed."""
-    covered = token[:1] + change(token[1:-4])
-    return covered + crc32c(CLUSTER + covered).to_bytes(4, "big")
+    return sealed(token[:1] + change(token[1:-SEAL_BYTES]), CLUSTER)
 
 
 class Feed:
@@ -462,7 +462,9 @@ def test_a_token_with_bytes_behind_its_stream_is_refused_and_keeps_nothing():
     kept = {*feeds}
     for behind in (b"\0", bytes(4096)):
         with pytest.raises(BadRequest):
-            node.call("changes", "t", {"token": resealed(token, lambda body, behind=behind: body + behind), "wait_ms": 0})
+            node.call(
+                "changes", "t", {"token": resealed(token, lambda body, behind=behind: body + behind), "wait_ms": 0}
+            )
     assert {*feeds} == kept
     assert all(len(digest) == 32 for _, digest, _ in feeds)
 

@@ -18,7 +18,7 @@ from gossipkv.table.rpc.force_join import KeptReplica, begins
 from gossipkv.table.session.readiness import _ends_are_known
 from gossipkv.table.session.token import TableSeen, decode, decode_body, encode, left_out
 from tests.unit.table.hopping import Hopping
-from tests.unit.table.record_nodes import CLUSTER, CONFIG
+from tests.unit.table.record_nodes import CONFIG, FOREIGN_KEYS, TOKEN_KEYS
 
 ONE = {"level": "one"}
 LOCAL = {"local": True}
@@ -92,7 +92,7 @@ def test_a_write_waits_as_a_read_does(world, write):
     """The write waits at the asked replica; if none is ready, nothing is applied."""
     one, two = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"new", ONE)
-    (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, CLUSTER).values()
+    (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, TOKEN_KEYS).values()
                for origin, _ in clock.entries(seen.clock)}  # fmt: skip
     for node in world.records.nodes:
         node.is_lost = True
@@ -127,16 +127,16 @@ def test_a_made_up_token_is_harmless(world):
     table = one.methods.routing.route("hash").table.id
     place = one.methods.routing.route("hash").place(b"1")
     unknown = encode(
-        {table: TableSeen(CONFIG, clock.of([(99, 5)])), b"?" * 16: TableSeen(1 << 60, clock.of([(7, 7)]))}, CLUSTER
+        {table: TableSeen(CONFIG, clock.of([(99, 5)])), b"?" * 16: TableSeen(1 << 60, clock.of([(7, 7)]))}, TOKEN_KEYS
     )
     assert one.call("get", "hash", b"1", {"token": unknown, **LOCAL})[0] is None
-    never = encode({table: TableSeen(CONFIG, clock.of([(place.origins[0], 1 << 63)]))}, CLUSTER)
+    never = encode({table: TableSeen(CONFIG, clock.of([(place.origins[0], 1 << 63)]))}, TOKEN_KEYS)
     for wait_ms in (0, 400):
         began = world.records.now
         with pytest.raises(NotReady):
             one.call("get", "hash", b"1", {"token": never, "wait_ms": wait_ms})
         assert world.records.now - began <= wait_ms * 2 / 1000 + 0.2
-    for wrong in (b"x", never[:-1], never + b"\1", encode({table: TableSeen(0, b"")}, b"other")):
+    for wrong in (b"x", never[:-1], never + b"\1", encode({table: TableSeen(0, b"")}, FOREIGN_KEYS)):
         for method, *params in (["get", b"1"], ["get_many", [b"1"]], ["scan"], ["put", b"1", b"v"], ["delete", b"1"]):
             with pytest.raises(BadRequest, match="not given by this cluster"):
                 one.call(method, "hash", *params, {"token": wrong})
@@ -149,7 +149,7 @@ def test_a_newer_map_is_looked_for(world):
         copy.taken_config = CONFIG + 1
     _, token = one.call("get", "hash", b"1", LOCAL)
     table = one.methods.routing.route("hash").table.id
-    assert decode(token, CLUSTER) == {table: TableSeen(CONFIG + 1, b"")}
+    assert decode(token, TOKEN_KEYS) == {table: TableSeen(CONFIG + 1, b"")}
     assert outcome(two, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
     assert {*two.looked} == {table}
     answers = two.begin("get", "hash", b"1", {"token": token, "wait_ms": 500, **LOCAL})
@@ -176,7 +176,7 @@ def test_a_copy_that_is_to_go_by_a_newer_map(world):
     added = copy.hosts[0]._replace(assignment=99, node=b"9" * 16)
     one.replicas.place(copy.identity, CONFIG + 1, [*copy.hosts, added])
     one.goes_by(table, CONFIG + 1)
-    token = encode({table: TableSeen(CONFIG + 1, clock.of([(99, 1)]))}, CLUSTER)
+    token = encode({table: TableSeen(CONFIG + 1, clock.of([(99, 1)]))}, TOKEN_KEYS)
     assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
     copy.is_frozen = False
     one.refuses = Overloaded("no room")
@@ -193,14 +193,17 @@ def test_a_record_depends_on_what_its_session_has_seen(world):
     one, _ = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"same", ONE)
     other = {b"\7" * 16: TableSeen(9, clock.of([(70, 7)]))}
-    _, token = one.call("get", "hash", b"1", {"token": token + encode(other, CLUSTER), **LOCAL})
+    _, token = one.call("get", "hash", b"1", {"token": token + encode(other, TOKEN_KEYS), **LOCAL})
     token = one.call("put", "hash", b"1", b"next", {"token": token, **ONE})
     copy = next(copy for copy in one.replicas.by_partition.values() if one.get(copy.space, b"\x011") is not None)
     kept = decode_body(decode_record(one.get(copy.space, b"\x011")).dependencies)
     assert kept == {copy.identity.table: TableSeen(CONFIG, b""), **other}
     _, read = one.call("get", "hash", b"1", LOCAL)
-    assert decode(read, CLUSTER) == decode(token, CLUSTER)
-    assert decode(read, CLUSTER) == {copy.identity.table: TableSeen(CONFIG, clock.of([(copy.assignment, 2)])), **other}
+    assert decode(read, TOKEN_KEYS) == decode(token, TOKEN_KEYS)
+    assert decode(read, TOKEN_KEYS) == {
+        copy.identity.table: TableSeen(CONFIG, clock.of([(copy.assignment, 2)])),
+        **other,
+    }
 
 
 def test_what_waits_is_bounded(world):
@@ -247,7 +250,7 @@ def test_what_is_left_out_of_a_token_takes_the_map_along_by_which_it_is_settled(
     leave, one, three = left
     token = leave("put", b"new")
     value, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})
-    (seen,) = decode(token, CLUSTER).values()
+    (seen,) = decode(token, TOKEN_KEYS).values()
     assert (value, seen) == (b"new", TableSeen(CONFIG + 1, left_out(CONFIG + 1)))
     assert outcome(three, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
 
@@ -258,11 +261,11 @@ def test_who_is_told_by_others_what_is_settled_is_told_by_which_map(left):
     token = leave("put", b"new")
     hosts = one.methods.routing.route("hash").place(b"1").hosts
     (asked,) = [node for node in one.records.nodes if node.uuid not in hosts]
-    noise = encode({bytes([number]) * 16: TableSeen(1, clock.of([(99, 1)])) for number in range(9, 60)}, CLUSTER)
+    noise = encode({bytes([number]) * 16: TableSeen(1, clock.of([(99, 1)])) for number in range(9, 60)}, TOKEN_KEYS)
     three.is_lost = True
     _, token = asked.call("get", "hash", b"1", {"token": token + noise})
     table = one.methods.routing.route("hash").table.id
-    assert decode(token, CLUSTER)[table] == TableSeen(CONFIG + 1, left_out(CONFIG + 1))
+    assert decode(token, TOKEN_KEYS)[table] == TableSeen(CONFIG + 1, left_out(CONFIG + 1))
 
 
 def test_who_was_shown_that_nothing_is_there_is_not_shown_what_was_deleted(left):
@@ -282,11 +285,11 @@ def test_who_is_not_in_the_map_any_more_answers_nobody_who_has_seen_a_newer_one(
     one, two = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"new", ONE)
     world.feed(one, two)
-    (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, CLUSTER).values()
+    (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, TOKEN_KEYS).values()
                for origin, _ in clock.entries(seen.clock)}  # fmt: skip
     two.departed[copy] = None
     table = copy.partition[0]
-    later = encode({table: TableSeen(copy.config + 1, clock.of([(1 << 60, 1)]))}, CLUSTER)
+    later = encode({table: TableSeen(copy.config + 1, clock.of([(1 << 60, 1)]))}, TOKEN_KEYS)
     two.maps[table] = copy.config + 9
     assert outcome(two, "get", "hash", b"1", {"token": token, **LOCAL}) == b"new"
     assert outcome(two, "get", "hash", b"1", {"token": later, **LOCAL}) == "map"
@@ -318,7 +321,9 @@ def test_a_record_does_not_keep_since_when_anything_was_left_out(left):
     token = leave("put", b"new")
     _, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})
     one.call("put", "hash", b"1", b"newer", {"token": token, **ONE})
-    assert LEFT_OUT in {origin for seen in decode(token, CLUSTER).values() for origin, _ in clock.entries(seen.clock)}
+    assert LEFT_OUT in {
+        origin for seen in decode(token, TOKEN_KEYS).values() for origin, _ in clock.entries(seen.clock)
+    }
     copy = next(copy for copy in one.replicas.by_partition.values() if one.get(copy.space, b"\x011") is not None)
     kept = decode_body(decode_record(one.get(copy.space, b"\x011")).dependencies)
     assert {origin for seen in kept.values() for origin, _ in clock.entries(seen.clock)} == set()

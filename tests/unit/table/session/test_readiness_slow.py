@@ -8,7 +8,7 @@ from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import MemberState
 from gossipkv.replication.replica import clock
 from gossipkv.table.session.token import TableSeen, decode, encode, left_out
-from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
+from tests.unit.table.record_nodes import CONFIG, TOKEN_KEYS, Records
 
 ONE = {"level": "one"}
 
@@ -44,16 +44,16 @@ def test_a_long_token_is_made_short(long):
     for node in hosts[1:]:
         node.is_lost = True
     _, token = asked.call("get", "t", b"7", {"token": token})
-    assert {seen.clock for seen in decode(token, CLUSTER).values()} == {left_out(CONFIG)}
+    assert {seen.clock for seen in decode(token, TOKEN_KEYS).values()} == {left_out(CONFIG)}
 
 
 def test_what_has_ended_is_left_out_of_a_long_token(long):
     """If the map does not name an assignment, all replicas of this map have all its records."""
     _, asked, token, _ = long
-    ((table, seen),) = decode(token, CLUSTER).items()
-    more = encode({table: TableSeen(seen.config, clock.merge(seen.clock, clock.of([(1 << 62, 7)])))}, CLUSTER)
+    ((table, seen),) = decode(token, TOKEN_KEYS).items()
+    more = encode({table: TableSeen(seen.config, clock.merge(seen.clock, clock.of([(1 << 62, 7)])))}, TOKEN_KEYS)
     _, after = asked.call("get", "t", b"7", {"token": more})
-    assert decode(after, CLUSTER) == {table: TableSeen(CONFIG, clock.merge(seen.clock, left_out(seen.config)))}
+    assert decode(after, TOKEN_KEYS) == {table: TableSeen(CONFIG, clock.merge(seen.clock, left_out(seen.config)))}
 
 
 def test_what_most_have_is_not_settled(long):
@@ -62,10 +62,10 @@ def test_what_most_have_is_not_settled(long):
     for identity, copy in one.replicas.by_partition.items():
         one.hears(copy, two.replicas.by_partition[identity], copy.synced)
     _, after = one.call("get", "t", b"7", {"token": token})
-    assert decode(after, CLUSTER) == decode(token, CLUSTER)
+    assert decode(after, TOKEN_KEYS) == decode(token, TOKEN_KEYS)
     settle(one, two, three)
     _, after = one.call("get", "t", b"7", {"token": token})
-    assert {seen.clock for seen in decode(after, CLUSTER).values()} == {left_out(CONFIG)}
+    assert {seen.clock for seen in decode(after, TOKEN_KEYS).values()} == {left_out(CONFIG)}
 
 
 @pytest.mark.parametrize("request_", [["get", b"7"], ["put", b"7", b"v"], ["scan"]])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest, ProtocolError
 from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.token_keys import token_keys
 from gossipkv.table.session.token import (
     MAX_MET,
     EndedTables,
@@ -23,6 +24,7 @@ from gossipkv.table.session.token import (
 from tests.oracle import token as oracle
 
 CLUSTER = b"cluster." * 2
+KEYS = token_keys(CLUSTER, oracle.RING)
 U64 = st.one_of(st.integers(0, 3), st.integers(0, (1 << 64) - 1))
 TABLES = st.sampled_from([bytes([number]) * 16 for number in range(4)])
 TOKENS = st.dictionaries(TABLES, st.tuples(U64, st.dictionaries(U64, U64, max_size=5)), min_size=1, max_size=3)
@@ -37,11 +39,11 @@ def packed(plain):
 @given(one=TOKENS, other=TOKENS)
 def test_a_token_is_what_the_oracle_says(one, other):
     """The bytes equal the oracle's; merging is idempotent and commutative, also for two concatenated tokens."""
-    data = encode(packed(one), CLUSTER)
+    data = encode(packed(one), KEYS)
     assert data == oracle.encoded(one, CLUSTER)
-    assert decode(data, CLUSTER) == packed(one)
+    assert decode(data, KEYS) == packed(one)
     both = packed(oracle.merged(one, other))
-    assert decode(data + encode(packed(other), CLUSTER), CLUSTER) == both
+    assert decode(data + encode(packed(other), KEYS), KEYS) == both
     assert merged(packed(one), packed(other)) == merged(packed(other), packed(one), packed(other)) == both
     assert decode_body(encode_body(both)) == both
 
@@ -49,17 +51,17 @@ def test_a_token_is_what_the_oracle_says(one, other):
 @given(token=TOKENS, data=st.data())
 def test_a_damaged_token_is_refused(token, data):
     """A cut, a flipped bit, another cluster's token and trailing bytes yield one clear error."""
-    whole = encode(packed(token), CLUSTER)
+    whole = encode(packed(token), KEYS)
     cut = data.draw(st.integers(1, len(whole) - 1))
     bit = data.draw(st.integers(0, 8 * len(whole) - 1))
     flipped = bytearray(whole)
     flipped[bit // 8] ^= 1 << bit % 8
-    for wrong, cluster in (
-        (whole[:cut], CLUSTER), (bytes(flipped), CLUSTER), (whole, CLUSTER[::-1]), (whole + b"\1", CLUSTER),
-        (b"\2" + whole[1:], CLUSTER),
+    foreign = token_keys(CLUSTER[::-1], oracle.RING)
+    for wrong, keys in (
+        (whole[:cut], KEYS), (bytes(flipped), KEYS), (whole, foreign), (whole + b"\1", KEYS), (b"\1" + whole[1:], KEYS),
     ):  # fmt: skip
         with pytest.raises(BadRequest, match="not given by this cluster"):
-            decode(wrong, cluster)
+            decode(wrong, keys)
 
 
 @given(body=st.binary(max_size=80))
