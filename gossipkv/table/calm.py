@@ -87,8 +87,6 @@ class CalmTables:
                 table.stop()
                 self._roots[name] = b""  # The map may be the same as before.
         if register == self._opened.catalogue.register:
-            with contextlib.suppress(GossipKVError):
-                self.use_keys(self._opened.token_keys())
             named: Mapping[str, bytes] = {}
             with contextlib.suppress(GossipKVError):
                 named = {name: table.id for name, table in self._opened.catalogue.tables().items()}

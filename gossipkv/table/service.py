@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import NotReady, no_table
+from gossipkv.errors import GossipKVError, NotReady, no_table
 from gossipkv.gossip.packets.key_ring import key
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.replication.replica.token_keys import token_keys
@@ -81,7 +81,8 @@ class TableService:
         self._reported: set[bytes] = set()  # Tables of which another node has reported settled entries.
         self.ring: Callable[[], Sequence[Key]] = tuple  # The keys of the key ring in use; none without one.
         self._secret = 0, b""  # The secret of the catalogue, by its generation.
-        self._token_keys: tuple[tuple[bytes, Sequence[Key]], TokenKeys] | None = None  # With their origin.
+        self._keys: tuple[tuple[bytes, Sequence[Key]], TokenKeys] | None = None  # Of tokens, with their origin.
+        self._present_keys: TokenKeys | None = None  # None: the origin may have changed.
 
     async def begin(
         self, nursery: trio.Nursery, members: NodeList, *, look_at: LookAt, on_known: Callable[[], object]
@@ -131,6 +132,7 @@ class TableService:
             controllers = Controllers(tables, self.forward)
 
             def knows() -> None:
+                self.use_keys()
                 controllers.wake()
                 on_known()
 
@@ -156,10 +158,12 @@ class TableService:
     @property
     def token_keys(self) -> TokenKeys:
         """The keys of the tokens of clients. Raises NotReady: this node does not know the catalogue yet."""
-        origin = self.register, self.ring() or (self._catalogue_key(),)
-        if self._token_keys is None or self._token_keys[0] != origin:
-            self._token_keys = origin, token_keys(*origin)
-        return self._token_keys[1]
+        if self._present_keys is None:
+            origin = self.register, self.ring() or (self._catalogue_key(),)
+            if self._keys is None or self._keys[0] != origin:
+                self._keys = origin, token_keys(*origin)
+            self._present_keys = self._keys[1]
+        return self._present_keys
 
     def _catalogue_key(self) -> Key:
         """Return the secret that the catalogue keeps, as a key."""
@@ -173,8 +177,9 @@ class TableService:
         return key(self._secret[1])
 
     def use_keys(self) -> None:
-        """Seal and verify tokens by the keys that the key ring has now, also in the serving loops."""
-        with contextlib.suppress(NotReady):  # Tables that the loops serve come after the catalogue.
+        """Seal and verify tokens by the keys that the key ring or the catalogue has now, also in the serving loops."""
+        self._present_keys = None
+        with contextlib.suppress(GossipKVError):  # Tables that the loops serve come after the catalogue.
             if self._calm is not None:
                 self._calm.use_keys(self.token_keys)
 
