@@ -145,7 +145,7 @@ cdef class CalmTable:
 
     def use_keys(self, TokenKeys keys not None):
         """Seal and verify tokens by these keys from now on."""
-        if not self.kept_keys or self.kept_keys[-1] is not keys:
+        if self.keys != <PyObject*>keys:
             self.kept_keys.append(keys)
             store_keys(&self.keys, <PyObject*>keys)
 

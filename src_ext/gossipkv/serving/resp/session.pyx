@@ -159,7 +159,7 @@ cdef int note_result(RespState* resp, const PendingReply* reply, Cursor result) 
     """Let the session see the token of a request's answer `nil, result` or `error, nil`."""
     cdef Blob token = Blob(NULL, 0)
     if not take_nil(&result):
-        if take_array(&result) > 0 and take_blob(&result, &token) and blob_is(&token, b"WRITE_LOST", 10):
+        if is_of_session(&result):
             forget_session(resp)  # No later read could be answered; the client is told now.
         return 0
     if reply.form != DONE and reply.form != DELETED:
@@ -167,6 +167,19 @@ cdef int note_result(RespState* resp, const PendingReply* reply, Cursor result) 
             return 0
         skip_value(&result)
     return note_token(resp, reply, &token) if take_bin(&result, &token) else 0
+
+
+cdef bint is_of_session(Cursor* error) noexcept nogil:
+    """True if `[code, message, {details}]` says that the session's writes are lost, or the key of its token is gone."""
+    cdef Blob code, word, option
+    if take_array(error) < 3 or not take_blob(error, &code) or not take_blob(error, &word):
+        return False
+    if blob_is(&code, b"WRITE_LOST", 10):
+        return True
+    return (
+        take_map(error) == 1 and take_blob(error, &word) and take_blob(error, &option)
+        and blob_is(&word, b"option", 6) and blob_is(&option, b"token", 5)
+    )
 
 
 cdef void forget_session(RespState* resp) noexcept nogil:

@@ -74,3 +74,14 @@ def test_wrong_keys_are_refused():
             token_keys(CLUSTER, keys)
     with pytest.raises(ValueError, match="16 bytes"):
         siphash(b"short", b"")
+
+
+@given(tokens=st.lists(st.sampled_from([b"12345a", b"12345b", b"123456" * 10, b"123456" * 11, b""]), max_size=30))
+def test_repeated_tokens_have_the_seals_of_their_own_keys(tokens):
+    """Short tokens are remembered for each table, by their bytes and their key."""
+    all_keys = [token_keys(CLUSTER, ring) for ring in ([OLD], [NEW])]
+    for number, token in enumerate(tokens):
+        one, other = all_keys[number % 2], all_keys[(number + 1) % 2]
+        whole = one.seal(token)
+        assert (one.is_sealed(whole), other.is_sealed(whole)) == (True, False)
+        assert one.is_sealed(whole)
