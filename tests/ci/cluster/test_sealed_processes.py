@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gossipkv.errors import GossipKVError
 from gossipkv.launcher import Cluster
 from tests.ci.cluster.views import LOGGED, PATIENCE_S, Views, alive, names
 
@@ -92,3 +94,51 @@ def test_sealing_is_turned_on_in_a_live_cluster(tmp_path):
         time.sleep(2)
         assert all(plain.name not in views.of(index) for index in TWO)
         views.close()
+
+
+def test_tokens_are_sealed_by_the_key_ring(tmp_path):
+    """Any key of the ring opens a token; a node that lacks its key says so; after its removal a feed begins again."""
+    ring, others = tmp_path / "keys", tmp_path / "others"
+    first = keys("new", ring)
+    shutil.copy(ring, others)
+    with Cluster(tmp_path / "cluster", nodes=1, settings={**LOGGED, "key_ring": str(ring)}) as cluster:
+        cluster.add(settings={"key_ring": str(others)})
+        with cluster.connect(1, timeout_ms=60_000) as one, cluster.connect(2, timeout_ms=60_000) as two:
+            retry(lambda: one.call("create_table", "t", {"kind": "hash", "partitions": 4, "replication": 2}))
+            session = retry(lambda: one.call("put", "t", b"k", b"v", {"level": "all"}))
+            _, feed = retry(lambda: one.call("changes", "t", {"start": "snapshot"}))
+
+            def outcome(node, token):
+                call = ("changes", "t") if token == feed else ("get", "t", b"k")
+                try:
+                    return node.call(*call, {"token": token})[-1]
+                except GossipKVError as error:
+                    return error.code
+
+            second = keys("install", ring)
+            keys("use", ring, second)
+            cluster.send(1, signal.SIGHUP)
+            retry(lambda: bytes.fromhex(second) in outcome(one, session))
+            newer = outcome(one, session)
+            assert outcome(two, newer) == "NOT_READY"
+            assert outcome(two, session) != "NOT_READY"
+            shutil.copy(ring, others)
+            cluster.send(2, signal.SIGHUP)
+            retry(lambda: outcome(two, newer) != "NOT_READY")
+            assert isinstance(outcome(one, feed), bytes)
+            keys("remove", ring, first)
+            cluster.send(1, signal.SIGHUP)
+            retry(lambda: outcome(one, session) == "NOT_READY")
+            assert outcome(one, feed) == "TOO_OLD"
+            assert isinstance(outcome(one, newer), bytes)
+
+
+def retry(call):
+    """Call again until there is neither an error nor False."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        with suppress(GossipKVError):
+            if (found := call()) is not False:
+                return found
+        assert time.monotonic() < give_up_s
+        time.sleep(0.2)

@@ -211,6 +211,13 @@ def test_a_session_that_depends_on_a_lost_write_is_told_once(talk, code, stays):
     assert talk.did(b"GET carts:a", [b"1", b""]) == (token((1, 1)) if stays else b"")
 
 
+@pytest.mark.parametrize("code", ["BAD_REQUEST", "NOT_READY"])
+def test_a_session_whose_key_was_removed_is_told_once(talk, code):
+    talk.did(b"SET carts:a 1", token((1, 1)))
+    assert talk.did(b"GET carts:a", [code, "m", {"option": "token"}], fails=True) == token((1, 1))
+    assert talk.did(b"GET carts:a", [b"1", b""]) == b""
+
+
 @pytest.mark.parametrize("odd", [b"token", b"", token((1, 1))[:-1], token((1, 1)) + b"\1", b"\1\0\0\0\0abcd"])
 def test_what_is_no_token_is_not_kept(talk, odd):
     """A later release may have another form."""
