@@ -81,6 +81,7 @@ class Gossiping:
         self._directory = directory
         self._sealing = sealing
         self._key_ring = settings.key_ring
+        self.on_keys: Callable[[], object] = lambda: None  # Called when the key ring was read again.
         self.prover = None if sealing is None else _prover(sealing, settings, environment)
         # Numbers of the last reading of the key ring that began, and of the one whose keys are in use.
         self._readings = self._newest_reading = 0
@@ -165,6 +166,7 @@ class Gossiping:
         if reading > self._newest_reading:  # Otherwise a later reading was faster, and this one is old.
             self._newest_reading = reading
             self._sealing.use(keys)
+            self.on_keys()
 
     def ring(self) -> Sequence[RingKey]:
         """Return the keys in use, of which the first seals; none: the node has no key ring."""

@@ -533,8 +533,6 @@ class _NodeParts:
             await self._gossiping.read_keys(self._environment)
         except ConfigError as error:
             self.log.warning("keys_unchanged", reason=error.message)
-        else:
-            self._participant.service.use_keys()
 
     async def _reconfigure(self) -> None:
         """Use the databases' settings as the file has them now; wrong ones change nothing."""

@@ -135,6 +135,8 @@ class NodeIdentity(Protocol):
 class ClusterView(Protocol):
     """The members that gossip knows, and the tree that they share, as tables use it."""
 
+    on_keys: Callable[[], object]  # Called when the key ring was read again.
+
     def publish(self, path: str, value: bytes = b"") -> None:
         """Publish a key of this node; raises `TooLarge`."""
 

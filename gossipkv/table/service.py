@@ -81,7 +81,7 @@ class TableService:
         self._reported: set[bytes] = set()  # Tables of which another node has reported settled entries.
         self.ring: Callable[[], Sequence[Key]] = tuple  # The keys of the key ring in use; none without one.
         self._secret = 0, b""  # The secret of the catalogue, by its generation.
-        self._keys: tuple[tuple[bytes, Sequence[Key]], TokenKeys] | None = None  # Of tokens, with their origin.
+        self._keys: tuple[tuple[bytes, Sequence[Key]], TokenKeys] | None = None  # For tokens, with their origin.
         self._present_keys: TokenKeys | None = None  # None: the origin may have changed.
 
     async def begin(

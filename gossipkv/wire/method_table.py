@@ -92,7 +92,8 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
             "`wait_ms`. Call again with the returned token. With `limit` = 0 the answer is only the token of the "
             "beginning.",
             "`[[[key, value or nil, expires_at or nil], …], token]`. Any node accepts the token",
-            "TOO_OLD: the nodes do not keep the changes since that token any more, or the table was dropped and made "
+            "TOO_OLD: the nodes do not keep the changes since that token any more, its key was removed from their key "
+            "ring, or the table was dropped and made "
             "again; OVERLOADED: as many feeds wait on this node as `max_feeds` allows, or half of `max_in_flight` on "
             "the connection; UNAVAILABLE: a partition has too few replicas, or the node is about to end; BAD_REQUEST: "
             "the token is empty, damaged, or of another prefix",

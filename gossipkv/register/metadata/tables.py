@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.operations import Functions, MapView
 
 FORMAT: Final = 1
-SECRET_BYTES: Final = 32  # As of a key in a key ring.
+SECRET_BYTES: Final = 32  # A key of a key ring has as many.
 
 EXISTS: Final = "EXISTS"  # Another table has the name.
 TOO_FEW: Final = "TOO_FEW"  # Tables would have fewer nodes than replicas.

@@ -80,7 +80,7 @@ class MetadataParticipant:
             hints=self.board,
             skew=skew,
         )
-        self.service.ring = cluster.ring
+        self.service.ring, cluster.on_keys = cluster.ring, self.service.use_keys
         peers.watch(begun=self.service.met, ended=self.service.lost)
         self.directory = NodeDirectory(
             settings, identity, cluster, peers=self.peers, service=self.service, take_part=self.take_part

@@ -31,7 +31,7 @@ HEAD: Final = struct.Struct(">BI")
 PART: Final = struct.Struct(">16sQI")
 ENTRY_BYTES: Final = 16
 LACKED: Final = "install it in this node's key ring; if it was removed from all of them, begin a new session"
-MAX_TOKENS_BYTES: Final = 4 << 20  # Of a request: the tokens that requests in flight have brought to its session.
+MAX_TOKENS_BYTES: Final = 4 << 20  # Requests in flight have each brought a token to a session.
 LONG_BYTES: Final = 1 << 10  # Longer tokens are compacted before their request.
 
 

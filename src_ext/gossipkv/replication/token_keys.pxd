@@ -93,7 +93,7 @@ cdef extern from *:
     bint are_equal_16 "gkv_are_equal_16"(const uint8_t* one, const uint8_t* other) noexcept nogil
 
 cdef enum:
-    MAX_TOKEN_KEYS = 16     # As of a key ring.
+    MAX_TOKEN_KEYS = 16     # A key ring has as many.
     KEY_NAME_BYTES = 8
     TOKEN_SEAL_BYTES = 24
 

@@ -129,6 +129,9 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.loadtest.writes": Proof("tests/unit/loadtest/test_writes.py", "tests.oracle.load_writes"),
     "gossipkv.replication.acks": Proof("tests/unit/replication/replica/test_acks.py", "tests.oracle.acks"),
     "gossipkv.replication.calm": Proof("tests/unit/table/test_calm.py", "tests.oracle.token"),
+    "gossipkv.replication.token_keys": Proof(
+        "tests/unit/replication/replica/test_token_keys.py", "tests.oracle.siphash"
+    ),
     "gossipkv.replication.entry": Proof("tests/unit/replication/test_entry.py", "tests.oracle.entry"),
     "gossipkv.replication.merging": Proof("tests/unit/replication/test_merging.py", "tests.oracle.merging"),
     "gossipkv.replication.feed": Proof("tests/unit/replication/stream/test_feed.py", "tests.oracle.feed"),

@@ -8,9 +8,10 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "the feed of a poll is looked up before the poll runs",
         "gossipkv.table.records.changes:TableChanges.changes",
-        "return Later(partial(self._begin, key, prefix, start, wait_s))",
-        "if (feed := self.feeds.get(key)) is not None:\n            return Later(partial(feed.poll, wait_s))\n        "
-        "return Later(partial(self._begin, key, prefix, start, wait_s))",
+        'return Later(partial(self._begin, _Asked(key, token or b"", prefix, start), wait_s))',
+        "if (feed := self.feeds.get(key)) is not None:\n"
+        "            return Later(partial(feed.poll, wait_s, token))\n        "
+        'return Later(partial(self._begin, _Asked(key, token or b"", prefix, start), wait_s))',
         "tests/unit/table/records/test_changes.py",
     ),
     planted(
