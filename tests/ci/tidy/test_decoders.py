@@ -19,8 +19,6 @@ FILES = "gossipkv/dataset/"  # Files of sources: their own tests hold the limits
 # The frame scanner has bounded size, elements and depth of each of these: requests, and answers of nodes and clients.
 SCANNED = {
     "gossipkv/serving/reads.py": "records of the loop about a node's answer",
-    "gossipkv/serving/resp.py": "results of this node's own methods",
-    "gossipkv/serving/resp_batches.py": "results of this node's own methods",
     "gossipkv/serving/scan.py": "the end of a node's answer",
     "gossipkv/table/rpc/local_calls.py": "results of this node's own methods",
     "gossipkv/wire/arguments.py": "the parameters of a request",
