@@ -130,7 +130,9 @@ class TableScans:
             return RestOfScan(wanted, NOTHING, ())
         with contextlib.suppress(ValueError):
             match unpack(cursor, CURSOR):
-                case [bytes(bound), bytes(token), *more] if len(bound) <= most_key + 1 and {*map(type, more)} <= {bytes}:
+                case [bytes(bound), bytes(token), *more] if len(bound) <= most_key + 1 and {*map(type, more)} <= {
+                    bytes
+                }:
                     passed, left_out = self._services.tokens.read(token), unpacked_ids(more[0]) if more else ()
                     if wanted.reverse:
                         return RestOfScan(wanted.behind(bound if end is None else min(bound, end)), passed, left_out)
