@@ -84,7 +84,7 @@ class BackupMethods:
                 manifest = await creation.run(tables)
             finally:
                 self._writing.discard(name)
-            names = [table.name for table in manifest.tables]
+            names = [table.name for table in manifest.tables if not table.missing]
             await self._environment.threads.run(self._on_backup, names, began_ms)
             return {**manifest.summary(), "records": progress.records}
 

@@ -129,11 +129,10 @@ class TableScans:
         if cursor is None:
             return RestOfScan(wanted, NOTHING, ())
         with contextlib.suppress(ValueError):
-            match unpack(cursor, CURSOR):
-                case [bytes(bound), bytes(token), *more] if len(bound) <= most_key + 1 and {*map(type, more)} <= {
-                    bytes
-                }:
-                    passed, left_out = self._services.tokens.read(token), unpacked_ids(more[0]) if more else ()
+            found = unpack(cursor, CURSOR)
+            match [*found, b""][:3] if isinstance(found, list) else None:
+                case [bytes(bound), bytes(token), bytes(ids)] if len(bound) <= most_key + 1:
+                    passed, left_out = self._services.tokens.read(token), unpacked_ids(ids)
                     if wanted.reverse:
                         return RestOfScan(wanted.behind(bound if end is None else min(bound, end)), passed, left_out)
                     return RestOfScan(wanted.behind(max(bound, wanted.start)), passed, left_out)
