@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Threads
 
-MAX_THREADS: Final = 16  # Of these, so that they leave the others of the process alone.
+MAX_THREADS: Final = 16  # They leave the other threads of the process alone.
 PATIENCE_S: Final = 5.0  # Time for a call to end that is cancelled; then its thread is left to itself.
 LOOK_S: Final = 0.05
 

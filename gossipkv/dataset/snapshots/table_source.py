@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gossipkv.settings.databases import DatabaseSettings
     from gossipkv.settings.masking import Option
 
-MEMORY_BYTES: Final = 1 << 30  # That a look at a table may take.
+MEMORY_BYTES: Final = 1 << 30  # A look at a table may take so much.
 # Arrow's own allocator would reserve more than it uses, and the limit would count it.
 VARIABLES: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 MAX_SNAPSHOTS: Final = 100  # Those of some hours where a job writes every few minutes.

@@ -36,18 +36,16 @@ from gossipkv.errors import (
     UnknownDatabase,
     no_table,
 )
-from gossipkv.placement.partition import Assignment, AssignmentState, Partition
-from gossipkv.placement.spread import spread
-from gossipkv.register.ballot import ZERO, Ballot, draw_id
+from gossipkv.register.ballot import ZERO, Ballot
 from gossipkv.register.configuration import Acceptors, Forced, Value
 from gossipkv.register.messages import AcceptorVerdict, RegisterRequest, RequestKind, decode_reply, encode_request
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, MapHead, drop
 from gossipkv.register.metadata.ledger import Offer
-from gossipkv.register.metadata.nodes import Nodes, placed
+from gossipkv.register.metadata.nodes import Nodes, first_map, placed
 from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Operation, OperationAnswer, answers_of
 from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES, OperationOutcome, config_id, pack
-from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES, TableMeta, first_body, shard_key
+from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES, TableMeta, shard_key
 from gossipkv.register.metadata.tables import CATALOGUE, END_OF_NODES, EXISTS, SECRET_BYTES, NamedTable, decode_named
 from gossipkv.register.metadata.tree import ChangedPages, MapTree
 from gossipkv.register.proposal import ChangeEnd, Reconfigure
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.keyspace.time_key import TimeKey
-    from gossipkv.placement.spread import SpreadNode
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.nodes import NodeList, PlaceableNode
     from gossipkv.register.metadata.server import Metadata, OtherServers
@@ -335,7 +332,7 @@ class Catalogue:
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
         table = TableMeta(id_, name, wanted.kind, replication, shards, wanted.partitioner, (), *wanted[5:])
         nodes = placed({host.uuid: host.node for host in hosts})
-        place = partial(_first_map, table, wanted.keys, nodes, self._random)
+        place = partial(first_map, table, wanted.keys, nodes, self._random, FIRST_CONFIG)
         try:
             first = await self._beside(place) if len(wanted.keys) > FEW_PARTITIONS else place()
         except (ProtocolError, LimitExceeded) as error:
@@ -569,23 +566,6 @@ class Catalogue:
         known_map = await self._metadata.quorum_read(self.register)
         named = {table.id for table in self.tables().values()}
         await self._metadata.let_go(named, known_map.head.config)
-
-
-def _first_map(table: TableMeta, keys: Sequence[bytes], nodes: Sequence[SpreadNode], draw: Random) -> ChangedPages:
-    """Return a map of all partitions, with each assignment AVAILABLE at once, since there is nothing to load yet."""
-    wanted = spread(nodes, table.replication, [()] * len(keys))
-    partitions = {
-        key: Partition.of(
-            draw_id(draw),
-            [
-                Assignment(draw_id(draw), node, slot, AssignmentState.AVAILABLE)
-                for slot, node in enumerate(slots)
-                if node
-            ],
-        )
-        for key, slots in zip(keys, wanted, strict=True)
-    }
-    return first_body(table, partitions, FIRST_CONFIG)
 
 
 def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:

@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import trio
 
 from gossipkv.errors import GossipKVError, NotReady, Unavailable
-from gossipkv.placement.spread import SpreadNode
-from gossipkv.register.metadata.partitions import decode_partition
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
+from gossipkv.placement.spread import SpreadNode, spread
+from gossipkv.register.ballot import draw_id
+from gossipkv.register.metadata.partitions import decode_partition, first_body
 from gossipkv.register.metadata.tables import END_OF_NODES, NODE, NamedNode, decode_node
 from gossipkv.wire.results import NotAnswered, NotReached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from random import Random
 
     from gossipkv.register.configuration import AcceptorId
+    from gossipkv.register.metadata.partitions import TableMeta
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tables import NamedTable
+    from gossipkv.register.metadata.tree import ChangedPages
 
 RETRY_S: Final = 0.2
 PASSING: Final = NotReady, NotReached, NotAnswered  # Errors of nodes that may take part soon.
@@ -170,3 +175,22 @@ class Nodes:
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
         return holders
+
+
+def first_map(
+    table: TableMeta, keys: Sequence[bytes], nodes: Sequence[SpreadNode], draw: Random, config: int
+) -> ChangedPages:
+    """Return a map of all partitions, with each assignment AVAILABLE at once, since there is nothing to load yet."""
+    wanted = spread(nodes, table.replication, [()] * len(keys))
+    partitions = {
+        key: Partition.of(
+            draw_id(draw),
+            [
+                Assignment(draw_id(draw), node, slot, AssignmentState.AVAILABLE)
+                for slot, node in enumerate(slots)
+                if node
+            ],
+        )
+        for key, slots in zip(keys, wanted, strict=True)
+    }
+    return first_body(table, partitions, config)

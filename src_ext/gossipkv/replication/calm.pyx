@@ -21,7 +21,7 @@ from libc.stdlib cimport calloc, free, qsort
 from libc.string cimport memcmp, memcpy
 
 from gossipkv.keyspace._keyspace cimport murmur3
-from gossipkv.storage._storage cimport Slice, crc32c_of
+from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport ReadGate, end_change
 
 cdef extern from "<stdint.h>" nogil:

@@ -86,7 +86,9 @@ cdef extern from *:
         return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;
     }
     """
-    void siphash128 "gkv_siphash128"(const uint64_t* key, const uint8_t* data, size_t size, uint8_t* into) noexcept nogil
+    void siphash128 "gkv_siphash128"(
+        const uint64_t* key, const uint8_t* data, size_t size, uint8_t* into
+    ) noexcept nogil
     void sum_of_token "gkv_sum_of_token"(
         const uint64_t* key, const uint8_t* data, size_t size, uint8_t* into
     ) noexcept nogil

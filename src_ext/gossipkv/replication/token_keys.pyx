@@ -3,7 +3,6 @@
 TOKEN_SEAL = <int>TOKEN_SEAL_BYTES
 
 
-
 def siphash(bytes key not None, bytes data not None):
     """Return SipHash-2-4-128 of the data by a key of 16 bytes."""
     cdef uint64_t words[2]

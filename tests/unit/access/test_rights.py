@@ -70,7 +70,7 @@ def test_every_method_has_a_right():
     tables, part = TableMethods(MagicMock(), Random(1), Config()), MagicMock()
     parts = (
         ReportMethods(part, tables, part, part, part, info=part, report=part, verdicts=part),
-        DataMethods(part, part, tables, part, cluster=part, verdicts=part, max_polls=1),
+        DataMethods(part, part, tables, part, cluster=part, verdicts=part),
         ClusterMethods(part, part, part, serves=part),
         BackupMethods(part, places=part, abandon_s=0, cluster=part, on_backup=part),
     )

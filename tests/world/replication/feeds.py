@@ -128,7 +128,7 @@ class Request:
 
     def leave(self) -> None:
         """End the poll, as the node does when its client's connection has ended."""
-        if self._end is not None:
+        if self._end is not None and self.answer is None:
             self._end()
 
     async def answered(self) -> Packed | GossipKVError | None:

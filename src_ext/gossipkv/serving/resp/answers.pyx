@@ -160,7 +160,7 @@ cdef void put_one(const PendingReply* reply, Cursor result, Buffer* out) noexcep
 
 
 cdef int64_t lifetime_of(const PendingReply* reply, Cursor rest) noexcept nogil:
-    """Return a record's lifetime from `version or token, {explanation}`, rounded to its unit; -1 if it never expires."""
+    """Return a record's lifetime from `version or token, {explanation}`, rounded to its unit; -1: it never expires."""
     cdef Blob name
     cdef uint64_t expires_ms
     skip_value(&rest)

@@ -18,8 +18,8 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from gossipkv.replication._replication cimport (
-    TABLE_ID_BYTES, TOKEN_HEAD_BYTES, TOKEN_PART_BYTES, TOKEN_SEAL_BYTES, CalmReplica, CalmTable, is_covered, is_settled,
-    load_calm, load_number,
+    TABLE_ID_BYTES, TOKEN_HEAD_BYTES, TOKEN_PART_BYTES, TOKEN_SEAL_BYTES, CalmReplica, CalmTable, is_covered,
+    is_settled, load_calm, load_number,
 )
 from gossipkv.serving._transport cimport RESP_LISTENER
 from gossipkv.storage.engine._engine cimport ReadGate, enter_gate, leave_gate
