@@ -19,7 +19,7 @@ class Ceiling(NamedTuple):
 CEILINGS = {
     "put in Python, 1 in flight, origin": Ceiling(210, 41),
     "put in Python, 64 in flight, origin": Ceiling(98, 28),
-    "get in Python": Ceiling(41, 13),
+    "get in Python": Ceiling(42, 13),
     "put, 1 in flight, origin": Ceiling(132, 29),
     "put, 1 in flight, target": Ceiling(98, 27),
     "put, 64 in flight, origin": Ceiling(17, 13),

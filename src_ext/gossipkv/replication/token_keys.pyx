@@ -1,5 +1,7 @@
 """The keys of tokens; `token_keys.pxd` has the form of a seal."""
 
+from gossipkv.storage._storage cimport crc32c_of
+
 TOKEN_SEAL = <int>TOKEN_SEAL_BYTES
 
 
