@@ -273,7 +273,7 @@ def test_many_keys_are_deleted_in_parts(ask):
             ask([listening.address], ("delete_many", iter(keys)), ("delete_many", ["k"], {"level": "all"}))
             == [None] * 2
         )
-        with pytest.raises(TypeError, match="an iterable of keys"):
+        with pytest.raises(TypeError, match="keys must be an iterable"):
             ask([listening.address], ("delete_many", "key"))
     assert [key for _, params in node.asked[:3] for key in params[0]] == keys
     assert [method for method, _ in node.asked] == ["delete_many"] * 4
