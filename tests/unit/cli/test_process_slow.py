@@ -272,18 +272,15 @@ def test_a_command_loads_what_it_needs(arguments, module, more):
 # Packages, then our own rooms, that a node without tables, gateway or remote source does not need.
 NOT_SERVED_WITH = {
     "rich", "pygments", "asyncio", "jinja2", "prometheus_client", "h11", "fsspec", "pyarrow", "cryptography", "cramjam",
-    "isal", "backports.zstd", "concurrent.futures", "fractions",
+    "isal", "backports.zstd",
     "gossipkv.client", "gossipkv.cli.screen", "gossipkv.cli.options", "tests.world", "gossipkv.launcher",
     "gossipkv.dataset.build.steps", "gossipkv.dataset.build.build_child", "gossipkv.dataset.formats.detect",
-    "gossipkv.dataset.offline", "gossipkv.storage.builder", "gossipkv.storage.engine.opening",
-    "gossipkv.storage.engine.merge", "gossipkv.storage.engine.shell", "gossipkv.register.shell",
-    "gossipkv.register.metadata.server", "gossipkv.register.metadata.catalogue", "gossipkv.table.rpc.admin",
     "gossipkv.http.gateway", "gossipkv.http.page",
 }  # fmt: skip
 
 
 def test_a_node_loads_what_it_serves_with(tmp_path):
-    """Until it is ready, `gossipkv serve` loads nothing that draws, builds, or is for tables or HTTP."""
+    """`gossipkv serve` loads nothing that draws, builds, or is for HTTP; all else before it is ready."""
     version = tmp_path / "source" / "geo" / "1"
     version.mkdir(parents=True)
     (version / "part-0").write_bytes(b"paris\tFrance\n")

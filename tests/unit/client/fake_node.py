@@ -27,15 +27,16 @@ class Connection:
     def next_request(self, *, has_members: bool = False) -> Request | None:
         """Return the next request, or None when the client has gone.
 
-        A client asks for the members when it has time to, so that is answered here, unless the behaviour `has_members`.
+        A client asks for the members when it has time to, and cancels what it does not await, so that is answered here;
+        not for the members if the behaviour `has_members`.
         """
         while True:
             for message in self.unpacker:
                 kind, message_id, method, params = message
                 assert kind == 0
-                if method != "members" or has_members:
+                if method != "cancel" and (method != "members" or has_members):
                     return message_id, method, params
-                self.answer(message_id, [])
+                self.answer(message_id, [] if method == "members" else None)
             data = self.socket.recv(1 << 16)
             if not data:
                 return None

@@ -158,7 +158,7 @@ def test_iter_get_keeps_its_window():
             taken += 1
             yield b"key001"
 
-    with FakeNode(store(RECORDS)) as node, connect(node.address, timeout_ms=60_000) as client:
+    with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         for count, _ in enumerate(client.dataset("geo").iter_get(endless(), in_flight=10)):
             most = max(most, taken - count)
             if count == 500:
