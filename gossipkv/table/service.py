@@ -167,6 +167,7 @@ class TableService:
 
     def _catalogue_key(self) -> Key:
         """Return the secret that the catalogue keeps, as a key."""
+        self.check_knows()
         metadata, _ = self.taking_part()
         known_map = metadata.known.get(self.register)
         if known_map is None or known_map.generation != self._secret[0] or not self._secret[1]:
