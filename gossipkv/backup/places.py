@@ -78,7 +78,7 @@ class BackupPlaces:
 
 def _refusal(place: str, reason: str) -> BadRequest:
     shown = mask_url(place)
-    return BadRequest(f"{shown!r} cannot be a place of backups: {reason}", {"destination": shown})
+    return BadRequest(f"backups: {shown!r} cannot be a place of backups: {reason}", {"destination": shown})
 
 
 def _resolved(path: str, files: Files) -> str:
