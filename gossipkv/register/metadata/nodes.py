@@ -140,7 +140,8 @@ class Nodes:
                 refusing = {node for node, error in failed.items() if not isinstance(error, PASSING)} - found.keys()
                 live = {node for node, (_, is_live) in members.items() if is_live}
                 is_enough = len(found) + len(refusing & named.keys()) >= wanted
-                if is_enough and live <= found.keys() | refusing and self._members.has_settled():
+                is_done = is_enough and live <= found.keys() | refusing and self._members.has_settled()
+                if is_done or not members:  # Without any, this node itself is leaving.
                     break
                 await trio.sleep(RETRY_S)
             nursery.cancel_scope.cancel()
