@@ -87,6 +87,7 @@ async def lost(cluster, *, kept, kind="range"):
                 await trio.sleep(0.5)
         await come(cluster, one.machines[node])
         await one.ask("add_node", node)
+        await one.decided_by_all()  # The removed node had left the registers.
     with trio.fail_after(120):
         while kept and not await one.aside():
             await trio.sleep(0.5)
