@@ -108,6 +108,15 @@ async def test_nodes_that_crash(cluster, power):
     await everywhere(cluster, traffic, machines)
 
 
+async def answer_of(cluster, machine):
+    """Return the error of a get at a node; None: it answers."""
+    try:
+        await cluster.ask(machine, "get", "t", KEYS[0])
+    except NotReady as error:
+        return error
+    return None
+
+
 @simulated(4, config=SMALL)
 async def test_a_node_more_and_one_less(cluster):
     """Children move, and moving ranges are split afterwards; a removed node ends with nothing."""
@@ -122,6 +131,8 @@ async def test_a_node_more_and_one_less(cluster):
             await cluster.ask(one, command, name, timeout_s=30)
             for key in KEYS[5::10]:
                 await split(cluster, one, key + name.encode())
+            while await answer_of(cluster, newcomer) is not None:  # Until then it tells clients to wait.
+                await trio.sleep(0.1)
             traffic.machines = cluster.machines
             await placed(cluster, one)
             assert len({node for node, _ in await hosts(cluster, one)}) == left
