@@ -69,7 +69,7 @@ def test_two_of_three_hosts_are_killed(tmp_path):
             how = {"kind": "hash", "partitions": 1, "replication": 3}
             client.call("create_table", "carts", how, timeout_ms=60_000)
             client.table("carts").put(b"k", b"v", timeout_ms=60_000)
-            client.call("backup", str(tmp_path / "backups"), {}, timeout_ms=60_000)
+            client.call("backup", str(tmp_path / "cluster" / "backups"), {}, timeout_ms=60_000)
             (partition,) = client.call("partition_map", "carts")["partitions"]
         hosts = {host["node"] for host in partition["assignments"]}
         first, *killed = [node.index for node in cluster.status() if node.name in hosts]
