@@ -123,6 +123,8 @@ class AuditedRequest:
 
 def _words(value: Raw) -> str:
     """Return a parameter for people, without secrets."""
+    if isinstance(value, list | bytes | str):
+        value = value[: MAX_CHARACTERS + 1]  # More is not shown, and would take the serving thread's time.
     if isinstance(value, list):
         text = ",".join(map(_words, value))
     else:
