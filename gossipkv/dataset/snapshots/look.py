@@ -5,7 +5,8 @@ a process that may use `MEMORY_BYTES`, and that the node ends after a time (`tab
 
     standard input   the number of the leash; the place of a table; then requests, each a line of JSON: ["versions"], or
                      ["version", name]
-    standard output  an answer to each, a line of JSON: what is asked for, or {"error": [kind, message, details]}
+    standard output  an answer to each, a line of JSON: what is asked for, or {"error": [kind, message, details],
+                     "is_lasting": whether to ask again is of no use}
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gossipkv.dataset.source.listing import MAX_FILES
 from gossipkv.dataset.source.remote import files_of
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
-from gossipkv.errors import GossipKVError, SourceError
+from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.processes import leash
 from gossipkv.processes.program import say_json
 from gossipkv.settings.masking import scrub
@@ -76,7 +77,6 @@ class TableLook:
         self._kind, self._place = kind, place
         self._table: SnapshotTable | None = None
         self._snapshots: dict[str, Snapshot] = {}
-        self._refused: dict[str, GossipKVError] = {}  # The refusal of a snapshot does not change.
 
     def answer(self, method: str, *names: str) -> Mapping[str, object]:
         """Return the answer to a request."""
@@ -84,7 +84,10 @@ class TableLook:
             with self._refusing():
                 return self._versions() if method == "versions" else self._version(*names)
         except SourceError as error:
-            return {"error": [type(error).__name__, error.message, error.details]}
+            # The refusal of a snapshot does not change; an error of reading it may pass.
+            is_refusal = not isinstance(error, SourceChanged) and error.__cause__ is None
+            is_lasting = is_refusal and any(name in self._snapshots for name in names)
+            return {"error": [type(error).__name__, error.message, error.details], "is_lasting": is_lasting}
 
     def _versions(self) -> Mapping[str, object]:
         table = self._opened()

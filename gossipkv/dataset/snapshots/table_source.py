@@ -143,7 +143,7 @@ class TableSource(SourceRoot):
         self._process: AskedProcess | None = None
         self._signs: Sequence[FileEntry] | None = None
         self._names: tuple[str, ...] = ()
-        self._known: dict[str, SourceVersion] = {}
+        self._known: dict[str, SourceVersion | SourceError] = {}  # By name; a refusal that stays, too.
 
     def place(self, *_names: str) -> str:
         """Return the place of the table, where all its versions are."""
@@ -176,12 +176,17 @@ class TableSource(SourceRoot):
         """
         if name not in self._known:
             match self._ask("version", name):
+                case {"error": [_, str(message), dict(details)]}:
+                    self._known[name] = SourceError(message, details)
                 case {"schema": str(schema), "files": list(files)}:
                     found = tuple(SourceFile.of(file) for file in files if isinstance(file, dict))
                     self._known[name] = SourceVersion(database, name, found, schema=schema)
                 case answer:
                     raise self._unexpected(answer)
-        return self._known[name]
+        known = self._known[name]
+        if isinstance(known, SourceError):
+            raise SourceError(known.message, dict(known.details))
+        return known
 
     def _look(self) -> Sequence[FileEntry] | None:
         """Return the entries that change with the table; None: only the catalog knows."""
@@ -207,7 +212,7 @@ class TableSource(SourceRoot):
             words = f"{self.root}: the table cannot be read: {error} ({limits})"
             raise SourceError(words, {"file": self.root}) from error
         match answer:
-            case {"error": [str(kind), str(message), dict(details)]}:
+            case {"error": [str(kind), str(message), dict(details)], "is_lasting": False}:
                 raise (SourceChanged if kind == "SourceChanged" else SourceError)(message, details)
         return answer
 

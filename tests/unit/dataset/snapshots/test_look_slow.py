@@ -116,3 +116,12 @@ def test_metadata_that_unpack_to_gigabytes(source, tmp_path):
     with pytest.raises(SourceError, match="the table cannot be read"):
         files(source)
     assert peak_bytes() - before < 200 << 20
+
+
+def test_a_refused_snapshot_is_asked_for_once(source, tmp_path):
+    """Its refusal does not change, so no further process reads it; a pipe in place of a file may go away."""
+    commit(tmp_path / "root" / "db", add("../outside"))
+    for _ in range(2):
+        with pytest.raises(SourceError, match="not below the table's directory"):
+            files(source)
+    assert processes(source) is None
