@@ -253,7 +253,8 @@ class Archive:
         found = self.contents()
         if not found.complete and not found.damaged:
             raise BadRequest(f"{self.place}: no complete backup is here")
-        return self.manifest(max([*found.complete, *found.damaged]))
+        name = max([*found.complete, *found.damaged])
+        return found.complete.get(name) or self._manifest(name)  # The second raises the reason.
 
     def begin(self, backup: str, owner: BackupOwner) -> None:
         """Make the directory of a backup."""
