@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 SEED: Final = 0  # Python answers all requests of tables at the first node.
 GATHERING_SEED: Final = 2  # Its serving loop gathers plain writes.
+MOVING_SEEDS: Final = (0, 1, 3)
 REQUESTS: Final = 64
 BURSTS: Final = 4  # Requests in flight together: a look of each second that falls among them then hardly counts.
 PACKAGE: Final = f"{Path(gossipkv.__file__).parent}/"
@@ -299,8 +300,14 @@ def count_catch_up() -> dict[str, Calls]:
 
 
 def count_moves() -> dict[str, Calls]:
-    """Return the calls for each range that moves to an added node, at the node that decides and at the added one."""
+    """Return the calls for each range that moves to an added node, at the node that decides and at the added one.
+
+    They are the fewest of some drawn runs: gossip and polls of a run that waits longer count as well.
+    """
     found: dict[str, Calls] = {}
+
+    def note(name: str, calls: Calls) -> None:
+        found[name] = min(calls, found.get(name, calls), key=attrgetter("total"))
 
     async def scenario(cluster: SimulatedCluster) -> None:
         *machines, added = cluster.machines
@@ -328,10 +335,11 @@ def count_moves() -> dict[str, Calls]:
             await cluster.ask(machines[0], "add_node", added.name, timeout_s=WELL_S)
             await cluster.until(has_moved, within_s=WELL_S)
         calls = {machine: _of(machine.name, moved.entries, held) for machine in cluster.machines}
-        found["a move, the busiest node"] = max((calls[machine] for machine in machines), key=attrgetter("total"))
-        found["a move, the added node"] = calls[added]
+        note("a move, the busiest node", max((calls[machine] for machine in machines), key=attrgetter("total")))
+        note("a move, the added node", calls[added])
 
-    simulate(scenario, SEED, machines=4)
+    for seed in MOVING_SEEDS:
+        simulate(scenario, seed, machines=4)
     return found
 
 

@@ -14,20 +14,23 @@ from tests.world.replication.world import run
 pytestmark = pytest.mark.timeout(600)
 
 READ = TableChanges.changes
+END = ChangeFeed._end
 
 
 def looked_up_early(self, arguments):
     """Find the feed of a poll while the request is read: another poll of the same packet moves the feed on."""
     later = READ(self, arguments)
-    key, prefix, start, wait_s = later.begin.args
-    feed = self.feeds.get(key) or ChangeFeed(self, key, prefix or b"", is_snapshot=start is not None)
-    return Later(partial(feed.poll, wait_s))
+    asked, wait_s = later.begin.args
+    feed = self.feeds.get(asked.key)
+    return later if feed is None else Later(partial(feed.poll, wait_s, asked.token))
 
 
-def taken_along(self, poll, error):
+def taken_along(self, polls, error):
     """Let a client that leaves take what others with its token wait for."""
-    if poll in self.polls:
-        self._answer([poll])
+    others = self.polls.keys() - {*polls}
+    END(self, polls, error)
+    if others:
+        self._count, self._bodies = 0, []
 
 
 def overwritten(self, replica, node, stable):
@@ -40,8 +43,8 @@ def overwritten(self, replica, node, stable):
 @pytest.mark.parametrize(
     ("owner", "name", "defect", "seeds"),
     [
-        (TableChanges, "changes", looked_up_early, (3,)),
-        (ChangeFeed, "leave", taken_along, (3,)),
+        (TableChanges, "changes", looked_up_early, (36,)),
+        (ChangeFeed, "_end", taken_along, (13,)),
         (ChangeFeeds, "watch", overwritten, (4,)),
     ],
 )
