@@ -43,6 +43,7 @@ ODD = {
     "texts": """
         settings: {isolation_group: "012", cluster: "1e3", max_token: 64KiB, refresh_period: "off", backup_roots: ~}
         terminationGracePeriodSeconds: 3600
+        secrets: {config: gossipkv-config}
         networkPolicy: {clients: []}
         env: [{name: GOSSIPKV_REPLICATION, value: "3"}]
         """,
@@ -96,12 +97,16 @@ def test_a_node_starts_with_odd_values(tmp_path: Path, name: str) -> None:
             Path(path).parent.mkdir(parents=True)
             made = [sys.executable, "-m", "gossipkv", *command.split(), path]
             subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    if path := environ.get("GOSSIPKV_CONFIG"):
+        Path(path).parent.mkdir(parents=True)
+        Path(path).write_text('[storage."s3://bucket/backups"]\nkey = "k"\n')
     places["/var/lib/gossipkv"].mkdir()
     command = [sys.executable, "-m", "gossipkv", "config"]
     said = subprocess.run(
         command, check=False, env={**os.environ, **environ}, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (said.returncode, said.stderr) == (0, "")
+    assert ("GOSSIPKV_CONFIG" in environ) == ("s3://bucket/backups" in said.stdout), said.stdout
     ports = {"GOSSIPKV_LISTEN", "GOSSIPKV_ADVERTISE", "GOSSIPKV_HTTP_LISTEN", "GOSSIPKV_RESP_LISTEN"}
     free = {name: f"{environ[name].partition(':')[0]}:0" for name in ports & environ.keys()}
     with NodeProcess(tmp_path, environ=environ | free) as node:

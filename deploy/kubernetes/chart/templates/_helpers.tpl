@@ -27,7 +27,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}{{ $texts = append $texts (include "gossipkv.text" .) }}{{ end }}
 {{- $_ := set $given $name (kindIs "invalid" $value | ternary nil (join "," $texts)) }}
 {{- end }}
-{{- range $kind, $file := dict "keyRing" "keys" "users" "users" }}
+{{- range $kind, $file := dict "keyRing" "keys" "users" "users" "config" "gossipkv.toml" }}
 {{- if index $.Values.secrets $kind }}
 {{- $_ := set $settings (snakecase $kind) (printf "/etc/gossipkv/%s/%s" (kebabcase $kind) $file) }}
 {{- end }}
