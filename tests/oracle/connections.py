@@ -49,6 +49,7 @@ def limited(code: object, message: object, limit: int, size: int | None = None) 
 
 # The grace of a silent connection in a crowd, the interval between two scans for such connections, the most at once.
 PROOF_MS, LOOK_MS, MAX_SENT_AWAY = 10_000, 500, 64
+LEAVE_MS = 500  # How long a peer that sends no more waits for its next answer.
 
 
 @dataclass(frozen=True)
@@ -245,12 +246,18 @@ class Connection(Conversation):
         limits, now = self.node.limits, self.node.now_ms
         if self.partial_ms is not None and now - self.partial_ms > limits.frame_timeout_ms:
             self.doom("frame_timeout")
+        elif self.has_left() and now - self.active_ms > LEAVE_MS:
+            self.doom("by_peer")
         elif self.blocked_ms is not None and now - self.blocked_ms > limits.output_timeout_ms:
             self.doom("output_timeout")
         elif self.is_idle() and now - self.active_ms > limits.idle_timeout_ms > 0:
             self.doom("idle")
         elif self.is_unproven() and self.node.is_crowded() and now - self.begun_ms > PROOF_MS:
             self.doom("unproven")
+
+    def has_left(self) -> bool:
+        """Return True if the peer sends no more, and may be gone, while its requests are in flight."""
+        return self.finishing and self.reason == "by_peer" and len(self.in_flight) > 0
 
     def is_unproven(self) -> bool:
         """Return True if the connection has sent no whole request and still may."""

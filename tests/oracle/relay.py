@@ -61,11 +61,9 @@ class Relay:
         self.unanswered: dict[int, dict[object, bool]] = {column: {} for column in range(peers)}  # False: abandoned.
 
     def begin(self, name: object, timeout_ms: int | None = None, *, is_part: bool = False) -> None:
-        """Start a client's read; a part of a batch has the request's own timeout, if the request has one."""
-        time_ms = self.whole_ms if timeout_ms is None else timeout_ms
-        whole_ms = self.now_ms + (time_ms if is_part else min(time_ms, self.whole_ms))
+        """Start a client's read, alone or as a part of a batch."""
         limit_ms = self.now_ms + (max(DEFAULT_MS, self.whole_ms) if timeout_ms is None else timeout_ms)
-        self.reads[name] = Read(whole_ms, limit_ms, is_part)
+        self.reads[name] = Read(min(self.now_ms + self.whole_ms, limit_ms), limit_ms, is_part)
 
     def candidates(self, name: object) -> set[int]:
         """Return the next peers: those of the least rank that were not asked in this round and owe no answer."""
