@@ -107,6 +107,7 @@ def test_nothing_is_imported_late(node: NodeProcess, tmp_path: Path) -> None:
 def test_without_descriptors(node: NodeProcess, tmp_path: Path, has_tables: bool) -> None:
     """The node answers reports and reads, and refuses in words what needs a file; later it goes on."""
     with connect(node.address) as client:
+        client.call("ping")  # The node accepts no connection later.
         if has_tables:
             client.call("create_table", "carts", CALLS["create_table"][1])
             client.table("carts").put(b"ana", b"two pears")
