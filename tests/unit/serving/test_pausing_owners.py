@@ -33,6 +33,25 @@ def test_owners_that_pause_may_answer_for_the_clients_time(tmp_path: Path, metho
     assert (asker.answers(), asker.count("held_bytes"), asker.count("in_flight")) == ([], 0, 0)
 
 
+@pytest.mark.parametrize("method", ["get", "get_many"])
+def test_no_owner_that_owes_an_answer_is_asked_again(tmp_path: Path, method: str) -> None:
+    """Bytes of an answer after `proxy_timeout` begin another round: only an owner that was not asked yet is asked."""
+    asker = Asker(tmp_path, 4)
+    subject, value = (AWAY[0], b"value") if method == "get" else ([AWAY[0]], [b"value"])
+    assert asker.client.send(rpc.request(1, method, ["db", subject, {"timeout_ms": 5000}])) == []
+    assert asker.wait(100) == []
+    (last,) = [link for link in asker.links if not link.has_requests()]
+    first, *silent = [link for link in asker.links if link is not last]
+    frame = rpc.response(first.asked(method.encode()), [value, "v1"])
+    assert [link.asked(method.encode()) > 0 for link in silent] == [True, True]
+    first.say(frame[:8])
+    assert asker.wait(1000) == []
+    assert last.asked(method.encode())
+    assert [link.requests() for link in (first, *silent)] == [[], [], []]
+    first.say(frame[8:])
+    assert asker.answers() == [[1, 1, None, [value, "v1"]]]
+
+
 @pytest.mark.parametrize("end", ["refused", "closed"])
 def test_nobody_is_waited_for_once_all_have_refused(tmp_path: Path, end: str) -> None:
     """After `proxy_timeout` the last refusal ends the read; at first one owner was only silent."""

@@ -85,11 +85,11 @@ cdef inline bint is_any_here(const BatchPart* part, const VersionRow* version) n
 
 
 cdef inline void note_silent(BatchPart* part) noexcept nogil:
-    """Mark owners that may still answer an earlier part with this part's keys as asked."""
+    """Mark owners that may still answer this part, or an earlier one with its keys, as asked."""
     cdef const RemoteKey* place = first_missing(part)
     cdef const BatchPart* other = <const BatchPart*>batch_of(part).parts.first
     while other != NULL:
-        if other.passed_on and other.head.attempts != NULL and asks_for(other, place):
+        if other.head.attempts != NULL and (other == part or other.passed_on and asks_for(other, place)):
             relay_note(&part.head, other.head.attempts.column, WAS_SILENT)
         other = <const BatchPart*>other.head.next
 
