@@ -15,9 +15,10 @@ import msgpack
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gossipkv.serving.published import publish
 from gossipkv.wire import rpc
 from tests.oracle.connections import Limits, Node, pack
-from tests.unit.serving.driven import Peer, make_core
+from tests.unit.serving.driven import Peer, make_core, make_version
 from tests.world._world import Driver
 
 LIMITS = {
@@ -176,6 +177,17 @@ class Real:
 
     def counters(self):
         return self.core.counters()
+
+
+def use_tables(directory, monkeypatch):
+    """Let cores of a test publish TABLES, whose files are written to `directory`."""
+    versions = TABLES[1][b"db"][1].items()
+    files = {name: make_version(directory, "db", name.decode(), records) for name, records in versions}
+    tables = [
+        publish([(files[name], name == active) for name in versions])
+        for (active, versions) in (table[b"db"] for table in TABLES)
+    ]
+    monkeypatch.setattr(Real, "tables", tables)
 
 
 class Connections(RuleBasedStateMachine):

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.unit.serving.connection_machine import LIMITS, Connections, Real
+from tests.unit.serving.connection_machine import LIMITS, Connections, Real, use_tables
+
+
+@pytest.fixture(autouse=True)
+def _tables(tmp_path, monkeypatch):
+    use_tables(tmp_path, monkeypatch)
 
 
 def plant(monkeypatch, name, change):

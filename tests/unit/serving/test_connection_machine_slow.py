@@ -4,9 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from gossipkv.serving.published import publish
-from tests.unit.serving.connection_machine import TABLES, Connections, Real
-from tests.unit.serving.driven import make_version
+from tests.unit.serving.connection_machine import Connections, use_tables
 
 # Counters of sockets, drains, sleeps and other nodes (`test_forwarding_machine_slow.py`), and those that are 0 at the
 # end.
@@ -24,17 +22,7 @@ BEYOND_THE_DRIVER = {
 
 @pytest.fixture(autouse=True)
 def _tables(tmp_path, monkeypatch):
-    files = {
-        name: make_version(tmp_path, "db", name.decode(), records) for name, records in TABLES[1][b"db"][1].items()
-    }
-    monkeypatch.setattr(
-        Real,
-        "tables",
-        [
-            publish([(files[name], name == active) for name in versions])
-            for (active, versions) in (table[b"db"] for table in TABLES)
-        ],
-    )
+    use_tables(tmp_path, monkeypatch)
 
 
 def test_the_core_is_the_oracle_s_node():
