@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(7200)
 
-MAX_FRAME = 4096
-LIMITS = {"max_size": MAX_FRAME, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS}
+MAX_FRAME = 4096  # For clients.
+LIMITS = {"max_size": 17 << 20, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS}  # For other nodes.
 RESULTS: list[list[object]] = [[b"value", "v1"], [None, "v1"], [b"", "v1"], [b"x" * 300, "v1"], [b"value", "v2"]]
 KEYS = 3
 MANY: list[list[object]] = [
