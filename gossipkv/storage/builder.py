@@ -320,25 +320,3 @@ def _refusal(directory: str, error: OSError) -> StorageError:
     return StorageError(
         f"{path}: cannot build sorted files: {error.strerror or error}", {"file": str(path), "errno": error.errno}
     )
-
-
-def build(
-    path: str | os.PathLike[str],
-    records: Iterable[tuple[bytes, bytes]],
-    *,
-    files: Files | None = None,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    compression: str = "none",
-    metadata: bytes = b"",
-) -> BuildReport:
-    """Build one sorted file from records in any order; of equal keys the last wins.
-
-    Raises:
-        StorageError, LimitExceeded: see `SortedFileBuilder`.
-    """
-    directory, name = os.path.split(os.fspath(path))
-    with SortedFileBuilder(
-        directory or ".", [name], files=files, memory_bytes=memory_bytes, compression=compression, metadata=metadata
-    ) as builder:
-        builder.add_all(records)
-        return builder.finish()[0]

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import trio
 
 import gossipkv
-from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from tests.bench import data
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from tests.bench.peers.base import Engine
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

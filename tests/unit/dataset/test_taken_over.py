@@ -19,9 +19,9 @@ from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, SourceError
-from gossipkv.storage.builder import build
 from tests.oracle import sorted_file as oracle
 from tests.unit.dataset.sources import MEMORY_BYTES
+from tests.world.sorted_files import build
 
 RECORDS = {b"key %05d" % n: b"value %d" % n * 5 for n in range(3000)}
 

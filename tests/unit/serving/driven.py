@@ -11,11 +11,11 @@ import msgpack
 from gossipkv.keyspace import partitioner
 from gossipkv.serving._serving import Core, LoopGroup
 from gossipkv.serving.published import Published, publish
-from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.world._world import Driver
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,13 +12,13 @@ import pytest
 
 from gossipkv.keyspace import partitioner
 from gossipkv.storage import sigbus
-from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.oracle import scan
 from tests.unit.serving.driven import BuiltVersion, Peer, make_core, one_database, publish
 from tests.unit.serving.test_serving_slow import Served
 from tests.world.cold_pages import pages_come_and_go
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     import socket

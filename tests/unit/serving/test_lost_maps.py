@@ -15,11 +15,11 @@ from gossipkv.errors import Corrupt
 from gossipkv.serving import _serving
 from gossipkv.serving.published import publish
 from gossipkv.storage import sigbus
-from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import BuiltVersion, Peer, make_core
 from tests.unit.storage.lost_pages import PAGE, lose_page, pages_of
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

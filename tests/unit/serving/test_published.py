@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from gossipkv.errors import NotReady, NotServed, UnknownVersion
 from gossipkv.serving._serving import PublishedTable
 from gossipkv.serving.published import Published, publish
-from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from tests.unit.serving.driven import NODE, BuiltVersion, Peer, make_core, make_file, make_version, one_database
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt, TooLarge
 from gossipkv.serving._serving import page
-from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import scan
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

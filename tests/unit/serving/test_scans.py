@@ -14,7 +14,6 @@ from gossipkv.errors import BadRequest, Corrupt, GossipKVError
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.settings.serving import ServingSettings
-from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.arguments import Arguments
@@ -23,6 +22,7 @@ from tests.oracle import scan
 from tests.unit.node.test_methods import MadeUpLibrary
 from tests.unit.serving.driven import BuiltVersion, Peer, is_pinned, make_core, make_file, make_version
 from tests.unit.wire.answers import error_response
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

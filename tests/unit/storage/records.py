@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gossipkv.storage import builder
 from tests.unit.storage.memory_files import MemoryFiles
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +71,7 @@ EDGE_KEY_BYTES = (
 def built(records: Iterable[Record], *, compression: str = "none", **options: object) -> bytes:
     """Return the builder's file of these records."""
     files = MemoryFiles()
-    builder.build("directory/a.gkv", records, files=files, compression=compression, **options)
+    build("directory/a.gkv", records, files=files, compression=compression, **options)
     assert list(files.named) == ["directory/a.gkv"]
     assert not files.opened
     return bytes(files.named["directory/a.gkv"])

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt, LimitExceeded, StorageError
-from gossipkv.storage import builder
 from gossipkv.storage.builder import BuildReport, SortedFileBuilder
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file as oracle
@@ -30,6 +29,7 @@ from tests.unit.storage.records import (
     edge_cases,
     many,
 )
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,7 @@ def test_limits(way: str) -> None:
     ):
         files = MemoryFiles()
         with pytest.raises(LimitExceeded, match="at most"):
-            builder.build("d/a.gkv", [(b"a", b"b"), record], files=files, compression=way)
+            build("d/a.gkv", [(b"a", b"b"), record], files=files, compression=way)
         assert not files.named
         assert not files.opened
 
@@ -166,15 +166,15 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
 
 def test_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert builder.build("a.gkv", [(b"k", b"v")]) == BuildReport(1, 0, (tmp_path / "a.gkv").stat().st_size)
-    assert builder.build(Path("b.gkv"), iter([])).records == 0
+    assert build("a.gkv", [(b"k", b"v")]) == BuildReport(1, 0, (tmp_path / "a.gkv").stat().st_size)
+    assert build(Path("b.gkv"), iter([])).records == 0
     assert names_in(tmp_path) == ["a.gkv", "b.gkv"]
 
 
 def test_replaces_the_file_as_a_whole() -> None:
     """The old file stays until the new one is synced."""
     files = MemoryFiles()
-    builder.build("d/a.gkv", [(b"k", b"old")], files=files)
+    build("d/a.gkv", [(b"k", b"old")], files=files)
     old = bytes(files.named["d/a.gkv"])
     with SortedFileBuilder("d", ["a.gkv"], files=files) as building:
         building.add(b"k", b"new")
@@ -226,31 +226,31 @@ def test_leftovers_of_a_killed_build_go(tmp_path: Path) -> None:
     for name in ("a.gkv.tmp", "run-3.tmp", "kept.gkv", "tmp"):
         (tmp_path / name).write_bytes(b"left")
     (tmp_path / "directory.tmp").mkdir()
-    builder.build(tmp_path / "a.gkv", [])
+    build(tmp_path / "a.gkv", [])
     assert names_in(tmp_path) == ["a.gkv", "directory.tmp", "kept.gkv", "tmp"]
 
 
 def test_what_others_call_temporary_stays(tmp_path: Path) -> None:
     for name in ("notes.tmp", "other.csv.tmp", ".tmp"):
         (tmp_path / name).write_bytes(b"mine")
-    builder.build(tmp_path / "a.gkv", [])
+    build(tmp_path / "a.gkv", [])
     assert names_in(tmp_path) == [".tmp", "a.gkv", "notes.tmp", "other.csv.tmp"]
 
 
 def test_refusals_of_the_file_system_name_the_path(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"missing.*cannot build sorted files: No such file"):
-        builder.build(tmp_path / "missing" / "a.gkv", [])
+        build(tmp_path / "missing" / "a.gkv", [])
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="file: cannot build sorted files: Not a directory") as refusal:
-        builder.build(tmp_path / "file" / "a.gkv", [])
+        build(tmp_path / "file" / "a.gkv", [])
     assert refusal.value.details["file"] == str(tmp_path / "file")
     (tmp_path / "a.gkv").mkdir()
     with pytest.raises(StorageError, match=r"a\.gkv.*cannot build sorted files: Is a directory"):
-        builder.build(tmp_path / "a.gkv", [])
+        build(tmp_path / "a.gkv", [])
     if os.geteuid() != 0:
         tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
         with pytest.raises(StorageError, match="Permission denied"):
-            builder.build(tmp_path / "a.gkv", [])
+            build(tmp_path / "a.gkv", [])
 
 
 def test_a_disk_that_changes_what_was_put_aside() -> None:
@@ -258,7 +258,7 @@ def test_a_disk_that_changes_what_was_put_aside() -> None:
     files = MemoryFiles()
     files.lie = lambda data, offset: data[:-1] + bytes([data[-1] ^ 4]) if offset > 8 else data
     with pytest.raises(Corrupt, match=r"run-[\d-]+\.tmp: damaged"):
-        builder.build("d/a.gkv", many(24, 60_000), files=files, memory_bytes=MIN_BUDGET)
+        build("d/a.gkv", many(24, 60_000), files=files, memory_bytes=MIN_BUDGET)
     assert not files.named
     assert not files.opened
 
@@ -312,7 +312,7 @@ def test_a_file_is_written_in_aligned_pieces(compression: str) -> None:
 
     files = Recorder()
     source = random.Random(35)
-    builder.build("d/a.gkv", [(source.randbytes(9), source.randbytes(150)) for _ in range(60_000)], files=files)
+    build("d/a.gkv", [(source.randbytes(9), source.randbytes(150)) for _ in range(60_000)], files=files)
     piece = 2 << 20
     *pieces, end_of_pages, (tail, tail_size) = files.writes
     assert len(pieces) >= 4

@@ -15,6 +15,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import StorageError
 from gossipkv.storage import builder
 from gossipkv.storage.sorted_file import SortedFile
+from tests.world import sorted_files
 from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def records() -> list[tuple[bytes, bytes]]:
 
 
 def build(path: Path, files: Files) -> None:
-    builder.build(path, records(), files=files, memory_bytes=builder.MIN_MEMORY_BYTES)
+    sorted_files.build(path, records(), files=files, memory_bytes=builder.MIN_MEMORY_BYTES)
 
 
 def content(path: Path) -> list[tuple[bytes, bytes]]:
@@ -71,7 +72,7 @@ def test_a_failure_at_every_operation(tmp_path: Path, error: int) -> None:
     expected = operations(path)
     struck: Counter[str] = Counter()
     for at in range(expected.total()):
-        builder.build(path, OLD, files=Unsynced())
+        sorted_files.build(path, OLD, files=Unsynced())
         faulty = FaultyFiles(Unsynced(), Fault(at, Action.FAIL_HALFWAY, kinds=KINDS, error=error))
         with pytest.raises(StorageError, match=r"cannot build sorted files") as refusal:
             build(path, faulty)

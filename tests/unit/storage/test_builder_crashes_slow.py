@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.storage import builder
+from tests.world import sorted_files
 from tests.world.faulty_files import Action, Crash, Fault, FaultyFiles
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_a_kill_at_every_operation(tmp_path: Path, action: Action) -> None:
     struck: Counter[str] = Counter()
     seen: Counter[bool] = Counter()
     for at in range(expected.total()):
-        builder.build(path, OLD, files=Unsynced())
+        sorted_files.build(path, OLD, files=Unsynced())
         faulty = FaultyFiles(Unsynced(), Fault(at, action, kinds=KINDS))
         with pytest.raises(Crash):
             build(path, faulty)
@@ -36,7 +36,7 @@ def test_a_kill_at_every_operation(tmp_path: Path, action: Action) -> None:
         found = content(path)
         assert found in (OLD, new)
         seen[found == new] += 1
-        builder.build(path, OLD, files=Unsynced())
+        sorted_files.build(path, OLD, files=Unsynced())
         assert [entry.name for entry in tmp_path.iterdir()] == ["a.gkv"]
     assert struck == expected
     assert min(seen[False], seen[True]) > 0

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from gossipkv.storage import builder
 from gossipkv.storage.builder import SortedFileBuilder
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import SortedFile
@@ -16,6 +15,7 @@ from tests.unit.storage.records import (
     COMPRESSIONS,
     MIN_BUDGET,
 )
+from tests.world.sorted_files import build
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -28,7 +28,7 @@ def test_the_same_bytes_for_every_budget(compression: str) -> None:
     images, scratches = [], []
     for memory_bytes in (MIN_BUDGET, MIN_BUDGET + (5 << 20), 1 << 30):
         files = MemoryFiles()
-        builder.build("d/a.gkv", records, files=files, memory_bytes=memory_bytes, compression=compression)
+        build("d/a.gkv", records, files=files, memory_bytes=memory_bytes, compression=compression)
         images.append(bytes(files.named["d/a.gkv"]))
         scratches.append(files.scratch_opened)
         assert files.scratch_open == 0

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.storage import sigbus
-from gossipkv.storage.builder import build
 from tests.unit.storage.lost_pages import PAGE
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from pathlib import Path

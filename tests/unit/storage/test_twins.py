@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
+from tests.world.sorted_files import build
 
 if TYPE_CHECKING:
     from pathlib import Path

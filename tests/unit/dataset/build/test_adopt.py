@@ -16,11 +16,11 @@ from gossipkv.dataset.build.adopt import NotAdoptable, Stray, adopt, plan_adopti
 from gossipkv.dataset.source.files import SourceFile
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
-from gossipkv.storage.builder import build
 from gossipkv.storage.label import OpenFile, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file as oracle
 from tests.world.faulty_files import Action, Fault, FaultyFiles
+from tests.world.sorted_files import build
 
 MEMORY_BYTES = 8 << 20
 RECORDS = [(b"key %05d" % n, b"value %d" % n * 5) for n in range(3000)]

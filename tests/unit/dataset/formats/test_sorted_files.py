@@ -13,10 +13,10 @@ from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from gossipkv.keyspace.partitioner import FUNCTIONS, code, partition
 from gossipkv.storage.batch import RecordBatch
-from gossipkv.storage.builder import build
 from gossipkv.storage.label import read_label
 from tests.oracle import sorted_file as oracle
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
+from tests.world.sorted_files import build
 
 EDGES = (0, 1, 127, 128, 4079, 4080, 4088, 4096, 8184, 16_383, 16_384, 70_000)
 RECORDS = st.dictionaries(

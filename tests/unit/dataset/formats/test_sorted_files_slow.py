@@ -8,10 +8,10 @@ import pytest
 from gossipkv.dataset.formats import sorted_files
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import Corrupt
-from gossipkv.storage.builder import build
 from tests.oracle import sorted_file as oracle
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
 from tests.unit.dataset.formats.test_sorted_files import BOTH, read, sealed
+from tests.world.sorted_files import build
 
 
 @BOTH

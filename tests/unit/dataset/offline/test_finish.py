@@ -13,11 +13,11 @@ from gossipkv.dataset.offline.destinations import RemoteDestination
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, SourceError, StorageError, UnsupportedFormat
-from gossipkv.storage.builder import build
 from gossipkv.storage.label import read_label
 from tests.oracle import sorted_file as oracle
 from tests.unit.dataset.formats.cut_reader import CutReader
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.sorted_files import build
 
 MEMORY_BYTES = 8 << 20
 RECORDS = [(b"key %d" % n, b"value %d" % n) for n in range(300)]
