@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv.backup.archive import Archive, BackupOwner, backup_name, is_backup_name
+from gossipkv.backup.create import BackupCreation
 from gossipkv.backup.jobs import Jobs, Progress, Work
+from gossipkv.backup.restore import Restore
 from gossipkv.errors import BadRequest, Conflict, Corrupt, GossipKVError, StorageError, Unavailable
 from gossipkv.settings.masking import is_url
 from gossipkv.table.peers.hints import BACKUPS
@@ -18,7 +21,7 @@ from gossipkv.wire.results import DeferredResult
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from gossipkv.backup.archive import Archive, BackupManifest, Contents, Unfinished
+    from gossipkv.backup.archive import BackupManifest, Contents, Unfinished
     from gossipkv.backup.cluster import BackedUpCluster
     from gossipkv.backup.places import BackupPlaces
     from gossipkv.environment.seam import Environment
@@ -70,9 +73,6 @@ class BackupMethods:
         takes_over, is_partial = options.flag("take_over"), options.flag("partial")
 
         async def work() -> dict[str, Value]:
-            from gossipkv.backup.archive import BackupOwner, backup_name  # noqa: PLC0415  # Loaded at the first call.
-            from gossipkv.backup.create import BackupCreation  # noqa: PLC0415  # Loaded at the first call.
-
             archive = await self._archive(place)
             await self._tidy(archive, takes_over=takes_over)
             began_ms = self._environment.clock.wall_ms()
@@ -98,8 +98,6 @@ class BackupMethods:
         made: dict[str, bytes] = {}
 
         async def work() -> dict[str, Value]:
-            from gossipkv.backup.restore import Restore  # noqa: PLC0415  # Loaded at the first call.
-
             archive, manifest = await self._chosen(place)
             if manifest is None:
                 manifest = await self._environment.threads.run(archive.newest)
@@ -201,15 +199,11 @@ class BackupMethods:
         return await self._environment.threads.run(self._open, place)
 
     def _open(self, place: str) -> Archive:
-        from gossipkv.backup.archive import Archive  # noqa: PLC0415  # Loaded at the first call.
-
         files, options = self._environment.files, self._places.options(place)
         return Archive(place if is_url(place) else self._places.resolved(place, files), options, files)
 
     async def _chosen(self, place: str) -> tuple[Archive, BackupManifest | None]:
         """Return the backup at `place`, or None if it is a destination."""
-        from gossipkv.backup.archive import is_backup_name  # noqa: PLC0415  # Loaded at the first call.
-
         above, _, name = place.rpartition("/")
 
         def find() -> tuple[Archive, BackupManifest | None]:

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, final
 
 import click
@@ -18,7 +19,6 @@ from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.environment.trio_world import real
 from gossipkv.log import Log
 from gossipkv.node import wiring as node
-from gossipkv.node.loading import load_modules
 from gossipkv.processes import logs, orphans
 from gossipkv.processes.supervisor import ProcessSupervisor
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # Python's answers do, and each turn of Trio takes it two or three times.  With Python's default of 5 ms some answers
 # took 9 ms beside such a thread.  This value costs the thread a few hundredths of its speed; 0.1 ms would cost a third.
 LOCK_KEPT_S: Final = 0.0005
+
+# Modules that Python imports at their first use. Without free descriptors nothing can be imported.
+LATER: Final = ("concurrent.futures.thread", "encodings.idna")
 
 
 @click.command(cls=SettingsCommand, params=setting_options())
@@ -59,8 +62,9 @@ def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
     _keep_private(config.data)
     orphans.reap_as_first()
 
+    for name in LATER:
+        import_module(name)
     # `nursery.start` would fail for a node that a signal ends before it is ready, which is no failure.
-    load_modules()
     trio.run(
         partial(
             node.run,

@@ -25,7 +25,6 @@ Read in this order:
     methods.py          the requests that the serving loop hands to Python
     detached.py         HTTP connections on their way to the gateway
     gateway.py          the child process that answers HTTP
-    loading.py          modules that are loaded before the node is ready
     wiring.py           the parts, wired; start, signals, end
 
 The node wires the serving loop (`serving`), the datasets (`dataset`), the tables (`table`), gossip and registers.

@@ -14,7 +14,15 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, no_table
 from gossipkv.gossip.packets.key_ring import key
 from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.register.metadata.server import Metadata
+from gossipkv.replication.deadlines import ParkedRequests
+from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.token_keys import token_keys
+from gossipkv.replication.shell import Replication
+from gossipkv.table.calm import CalmTables, OpenedTables
+from gossipkv.table.controllers.local_tables import LocalTables
+from gossipkv.table.controllers.supervisor import Controllers
 from gossipkv.table.peers.hints import encode_hint
 
 if TYPE_CHECKING:
@@ -22,19 +30,13 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Environment
     from gossipkv.gossip.packets.key_ring import Key
-    from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.nodes import NodeList
-    from gossipkv.register.metadata.server import Metadata
-    from gossipkv.replication.deadlines import ParkedRequests
     from gossipkv.replication.replica.hlc import ClockSkew
     from gossipkv.replication.replica.record import RecordWrite
     from gossipkv.replication.replica.token_keys import TokenKeys
-    from gossipkv.replication.shell import Replication
     from gossipkv.settings.config import Config
-    from gossipkv.table.calm import CalmTables
     from gossipkv.table.controllers.smear_buffer import Forward, OnForwarded, SmearBuffer
     from gossipkv.table.controllers.smear_schedule import SmearedPut
-    from gossipkv.table.controllers.supervisor import Controllers
     from gossipkv.table.peers.hints import HintBoard
     from gossipkv.table.peers.peer_client import PeerClient
     from gossipkv.table.peers.words import Words
@@ -94,16 +96,6 @@ class TableService:
         Raises:
             Unavailable: the store is closed, or there is none.
         """
-        # A node without tables does not load these modules. `store` has loaded them in a worker thread.
-        from gossipkv.register.metadata.catalogue import Catalogue  # noqa: PLC0415  # See above.
-        from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
-        from gossipkv.replication.deadlines import ParkedRequests  # noqa: PLC0415  # See above.
-        from gossipkv.replication.ports import ReplicationLimits  # noqa: PLC0415  # See above.
-        from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
-        from gossipkv.table.calm import CalmTables, OpenedTables  # noqa: PLC0415  # See above.
-        from gossipkv.table.controllers.local_tables import LocalTables  # noqa: PLC0415  # See above.
-        from gossipkv.table.controllers.supervisor import Controllers  # noqa: PLC0415  # See above.
-
         async with self._beginning:
             if self.metadata is not None and not self.has_ended():
                 return False

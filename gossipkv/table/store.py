@@ -27,7 +27,6 @@ from disk, in another life, after a second; after further failures the delay dou
 from __future__ import annotations
 
 import math
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
@@ -37,9 +36,11 @@ from gossipkv.errors import Corrupt, GossipKVError, StorageError, Unavailable, f
 from gossipkv.log import Log
 from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine.manifest import read_manifest
+from gossipkv.storage.engine.options import EngineOptions
+from gossipkv.storage.engine.shell import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Environment
@@ -339,23 +340,6 @@ def memory_bytes(settings: TableSettings) -> int:
 
 def open_tables(settings: TableSettings) -> OpenStores:
     """Return a function that opens the store of a node's tables by its settings."""
-
-    @asynccontextmanager
-    async def open_store(
-        path: PurePath, environment: Environment, *, expected: tuple[int, int] | None, create: bool
-    ) -> AsyncIterator[OpenStore]:
-        how = await environment.threads.run(_loaded, settings)
-        async with how(path, environment, expected=expected, create=create) as store:
-            yield store
-
-    return open_store
-
-
-def _loaded(settings: TableSettings) -> OpenStores:
-    """Return how a store is opened."""
-    from gossipkv.storage.engine.options import EngineOptions  # noqa: PLC0415  # See above.
-    from gossipkv.storage.engine.shell import open_store  # noqa: PLC0415  # See above.
-
     options = EngineOptions(
         table_log=settings.table_log,
         segment_bytes=settings.table_segment,

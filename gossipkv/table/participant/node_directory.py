@@ -9,6 +9,7 @@ from gossipkv.errors import NotReady, Unavailable
 from gossipkv.gossip.core import NAMES
 from gossipkv.gossip.member import REACHABLE, MemberState
 from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.metadata.tables import NamedNode, decode_node
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
-    from gossipkv.register.metadata.tables import NamedNode
     from gossipkv.settings.config import Config
     from gossipkv.table.peers.peer_client import PeerClient
     from gossipkv.table.ports import ClusterView, NodeIdentity
@@ -130,8 +130,6 @@ class NodeDirectory:
 
     async def describe(self, node: bytes) -> NamedNode:
         """Return a node's record for the catalogue, by its own words. Raises Unavailable if it does not answer."""
-        from gossipkv.register.metadata.tables import decode_node  # noqa: PLC0415  # Only nodes with tables load it.
-
         if node.hex() == self._identity.record.uuid:
             return decode_node(self.described())
         answer = await self._peers.ask(node, "metadata_describe", [], INVITE_S)
@@ -139,6 +137,4 @@ class NodeDirectory:
 
     def described(self) -> bytes:
         """Return the encoded catalogue record of this node."""
-        from gossipkv.register.metadata.tables import NamedNode  # noqa: PLC0415  # Only nodes with tables load it.
-
         return NamedNode(self._identity.record.node, self._settings.isolation_group, self._settings.weight).encode()

@@ -14,6 +14,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown
 from gossipkv.gossip.member import REACHABLE
+from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.seen import AcceptorReply
 from gossipkv.table.peers.hints import decode_hint
 from gossipkv.wire.results import NotAnswered, NotReached
@@ -142,8 +143,6 @@ class PeerClient:
         """Send a request, seen positions and an `Offer` of pages to an acceptor; `complete` is called once."""
         params: list[Value] = [request, seen]
         if offer is not None:
-            from gossipkv.register.metadata.ledger import Offer  # noqa: PLC0415  # Only nodes with tables load it.
-
             assert isinstance(offer, Offer), offer
             params += offer.values()
         self.ask_soon(to.node, "register", params, ANSWER_MS / 1000, partial(_complete_acceptor, complete))

@@ -1,53 +1,41 @@
-"""Dispatch of the methods about tables; modules load at the first call, so a node without tables loads none."""
+"""Dispatch of the methods about tables."""
 
 from __future__ import annotations
 
 import contextlib
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable, no_table
 from gossipkv.replication.replica.hlc import check_left
 from gossipkv.settings.databases import HIDDEN
 from gossipkv.table.peers.peer_client import CHANGES
+from gossipkv.table.records.endpoints import RecordMethods
+from gossipkv.table.rpc.admin import AdminMethods
+from gossipkv.table.rpc.node_admin import NodeAdminMethods
+from gossipkv.table.rpc.peer_rpc import PeerMethods
+from gossipkv.table.rpc.quarantine import QuarantineMethods
+from gossipkv.table.rpc.range_admin import RangeAdminMethods
+from gossipkv.table.rpc.status import TableReporter
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS, Arguments, name_of
 from gossipkv.wire.results import DeferredResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from gossipkv.errors import Detail
     from gossipkv.settings.config import Config
-    from gossipkv.table.controllers.smear_buffer import OnForwarded
-    from gossipkv.table.controllers.smear_schedule import SmearedPut
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.table.ports import GatheredWrites, Refuse
-    from gossipkv.table.records.endpoints import RecordMethods
     from gossipkv.table.records.router import Router
-    from gossipkv.table.rpc.admin import AdminMethods
-    from gossipkv.table.rpc.peer_rpc import PeerMethods
-    from gossipkv.table.rpc.status import NodesNow, TableReporter
+    from gossipkv.table.rpc.status import NodesNow
     from gossipkv.wire.results import Later
     from gossipkv.wire.rpc import Value
 
     Answer = Value | DeferredResult | Later
     Method = Callable[[Arguments], Answer]
 
-FOR_OPERATORS: Final = (
-    b"create_table drop_table metadata_status metadata_join metadata_leave metadata_replace metadata_force "
-    b"add_node remove_node replace_node set_weight reshard plan placement_nodes "
-    b"split join leave force_join partitions quarantine_list quarantine_drop"
-).split()
-FOR_PEERS: Final = (
-    b"register metadata_hold metadata_pages metadata_transact metadata_look metadata_known metadata_head "
-    b"metadata_invite metadata_describe table_sizes table_kept table_divide metadata_discover"
-).split()
-OF_RECORDS: Final = (
-    b"put delete put_many delete_many delete_range table_write table_accepted table_delete_range "
-    b"table_get table_scan table_changes table_changed table_settled verify_table table_digest "
-    b"replica_tell replica_feed replica_load replica_report replica_digest"
-).split()
 # Methods that a node forwards while its tables are closed, or it has no room for a table's map, like the reads below.
 FOR_CLIENTS: Final = frozenset(b"create_table drop_table put delete put_many delete_many delete_range".split())
 READS: Final = frozenset(("get", "get_many", "scan", "changes", "partition_map", "databases"))
@@ -64,14 +52,20 @@ class TableMethods:
         self._participant, self._service = participant, participant.service
         self._directory, self._watcher = participant.directory, participant.watcher
         self._random = random
-        self._limits = limits
-        participant.service.forward = self._forward
-        self.methods: dict[bytes, Method] = {
-            **{name: partial(self._answer, lambda: self._operators, name) for name in FOR_OPERATORS},
-            **{name: partial(self._answer, lambda: self._peers.methods, name) for name in FOR_PEERS},
-            **{name: partial(self._answer, lambda: self._records.methods, name) for name in OF_RECORDS},
-            b"within": self._within,
+        self._clients = AdminMethods(participant, random)
+        self._records = RecordMethods(participant, random, limits)
+        self._reporter = TableReporter(participant, self._records.routing, self._records.writes_failed)
+        participant.service.forward = self._records.forward
+        self._here: dict[bytes, Method] = {  # Answered by this node.
+            **self._clients.methods,
+            **NodeAdminMethods(participant, random).methods,
+            **RangeAdminMethods(participant, random).methods,
+            **QuarantineMethods(participant).methods,
+            **PeerMethods(participant).methods,
+            **self._records.methods,
         }
+        of_clients = {name: partial(self._answer, self._here[name]) for name in FOR_CLIENTS}
+        self.methods: dict[bytes, Method] = {**self._here, **of_clients, b"within": self._within}
 
     @property
     def router(self) -> Router:
@@ -129,9 +123,6 @@ class TableMethods:
     def begin_writes(self, gathered: Sequence[GatheredWrites], refuse: Refuse, *, may_wait: bool) -> bool:
         """Begin the plain writes that a serving loop has gathered; return False if it is to gather more."""
         return self._records.begin_writes(gathered, refuse, may_wait=may_wait)
-
-    def _forward(self, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
-        self._records.forward(table, puts, on_forwarded)
 
     async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:
         """Return the status of a table or of all tables; empty for an unknown table."""
@@ -210,8 +201,7 @@ class TableMethods:
             raise NotReady(f"the tables of this node are closed: {why}")
         if is_read:
             return self._read_here(inner)
-        answers = self._operators if name in FOR_OPERATORS else self._records.methods
-        return (answers if name in FOR_CLIENTS else self.methods)[name](inner)
+        return self._here[name](inner)
 
     def _read_here(self, arguments: Arguments) -> Answer:
         match arguments.method:
@@ -248,46 +238,8 @@ class TableMethods:
         except Unavailable as error:
             raise Unavailable(f"{why}, and no other node answers: {error.message}") from error
 
-    def _answer(self, methods: Callable[[], Mapping[bytes, Method]], name: bytes, arguments: Arguments) -> Answer:
-        passed_on = self._elsewhere(_name_in(arguments), arguments) if name in FOR_CLIENTS else None
-        return passed_on or methods()[name](arguments)
-
-    @cached_property
-    def _clients(self) -> AdminMethods:
-        from gossipkv.table.rpc.admin import AdminMethods  # noqa: PLC0415  # Loaded at the first call.
-
-        return AdminMethods(self._participant, self._random)
-
-    @cached_property
-    def _operators(self) -> Mapping[bytes, Method]:
-        from gossipkv.table.rpc.node_admin import NodeAdminMethods  # noqa: PLC0415  # Loaded at the first call.
-        from gossipkv.table.rpc.quarantine import QuarantineMethods  # noqa: PLC0415  # Loaded at the first call.
-        from gossipkv.table.rpc.range_admin import RangeAdminMethods  # noqa: PLC0415  # Loaded at the first call.
-
-        return {
-            **self._clients.methods,
-            **NodeAdminMethods(self._participant, self._random).methods,
-            **RangeAdminMethods(self._participant, self._random).methods,
-            **QuarantineMethods(self._participant).methods,
-        }
-
-    @cached_property
-    def _peers(self) -> PeerMethods:
-        from gossipkv.table.rpc.peer_rpc import PeerMethods  # noqa: PLC0415  # Loaded at the first call.
-
-        return PeerMethods(self._participant)
-
-    @cached_property
-    def _records(self) -> RecordMethods:
-        from gossipkv.table.records.endpoints import RecordMethods  # noqa: PLC0415  # Loaded at the first call.
-
-        return RecordMethods(self._participant, self._random, self._limits)
-
-    @cached_property
-    def _reporter(self) -> TableReporter:
-        from gossipkv.table.rpc.status import TableReporter  # noqa: PLC0415  # Loaded at the first call.
-
-        return TableReporter(self._participant, self._records.routing, self._records.writes_failed)
+    def _answer(self, method: Method, arguments: Arguments) -> Answer:
+        return self._elsewhere(_name_in(arguments), arguments) or method(arguments)
 
 
 def _name_in(arguments: Arguments) -> str:

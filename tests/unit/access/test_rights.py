@@ -17,9 +17,22 @@ from gossipkv.node.data_methods import DataMethods
 from gossipkv.node.report_methods import ReportMethods
 from gossipkv.serving import resp
 from gossipkv.settings.config import Config
-from gossipkv.table.rpc.dispatch import FOR_OPERATORS, FOR_PEERS, OF_RECORDS, TableMethods
+from gossipkv.table.records.endpoints import RecordMethods
+from gossipkv.table.rpc.admin import AdminMethods
+from gossipkv.table.rpc.dispatch import TableMethods
+from gossipkv.table.rpc.node_admin import NodeAdminMethods
+from gossipkv.table.rpc.peer_rpc import PeerMethods
+from gossipkv.table.rpc.quarantine import QuarantineMethods
+from gossipkv.table.rpc.range_admin import RangeAdminMethods
 
 ROOT = Path(__file__).parents[3]
+PART = MagicMock()
+FOR_OPERATORS = {
+    *AdminMethods(PART, Random(1)).methods, *NodeAdminMethods(PART, Random(1)).methods,
+    *RangeAdminMethods(PART, Random(1)).methods, *QuarantineMethods(PART).methods,
+}  # fmt: skip
+WRITES = {b"put", b"delete", b"put_many", b"delete_many", b"delete_range"}
+OF_RECORDS = {*RecordMethods(PART, Random(1), Config()).methods}
 
 
 @pytest.mark.parametrize("text", ["read:geo*", "write:carts", "read:*", "write:*-eu_1*", "operate", "see"])
@@ -88,8 +101,8 @@ def test_every_command_of_resp_has_a_right():
 
 def test_methods_between_nodes_are_for_nodes():
     """No method for people is open to nodes only."""
-    people = {*FOR_OPERATORS, *OF_RECORDS[:5], b"verify_table"}
-    nodes = {*FOR_PEERS, *OF_RECORDS[5:], b"report", b"serves"} - people
+    people = FOR_OPERATORS | WRITES | {b"verify_table"}
+    nodes = {*PeerMethods(PART).methods, b"report", b"serves"} | OF_RECORDS - people
     assert {method for method in nodes if of_method(method) != Right.PEER} == set()
     assert {method for method in people if Right.PEER in of_method(method)} == set()
 
@@ -97,8 +110,8 @@ def test_methods_between_nodes_are_for_nodes():
 def test_what_writes_needs_to_write():
     """No right to look suffices to change records or decisions."""
     looks = {name for name, right in METHODS.items() if right & (Right.READ | Right.SEE)}
-    assert looks.isdisjoint({*OF_RECORDS[:5], b"refresh", b"backup", b"restore", b"backup_list", b"quarantine_drop"})
-    assert looks & {*FOR_OPERATORS} == {
+    assert looks.isdisjoint({*WRITES, b"refresh", b"backup", b"restore", b"backup_list", b"quarantine_drop"})
+    assert looks & FOR_OPERATORS == {
         *(b"metadata_status", b"plan", b"placement_nodes", b"partitions", b"quarantine_list"),
     }
     assert {name for name, right in COMMANDS.items() if right == Right.WRITE} == {

@@ -27,15 +27,12 @@ from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.tree import ChangedPages
 from gossipkv.register.seen import AcceptorReply
 from gossipkv.register.space import Space
+from gossipkv.settings.config import Config
 from gossipkv.table.participant.participant import MetadataParticipant
 from gossipkv.table.peers.peer_client import CONNECT_S, PeerClient
-from gossipkv.table.records.endpoints import RecordMethods
 from gossipkv.table.rpc.admin import AdminMethods
 from gossipkv.table.rpc.dispatch import TableMethods
-from gossipkv.table.rpc.node_admin import NodeAdminMethods
 from gossipkv.table.rpc.peer_rpc import PeerMethods
-from gossipkv.table.rpc.quarantine import QuarantineMethods
-from gossipkv.table.rpc.range_admin import RangeAdminMethods
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import NodeAnswer, NotAnswered, NotReached
 from tests.unit.table.made_up_participant import participant
@@ -248,30 +245,24 @@ async def test_nothing_is_founded_anew_beside_a_catalogue():
     knowing = participant(
         register=b"r" * 16, known_of=lambda register: b"", uuid_of=lambda name: UUID, others_know=others_know
     )
-    methods = TableMethods(knowing, None, None)
-    waiting = methods.methods[b"metadata_force"](Arguments(b"metadata_force", msgpack.packb([None, ["n"]])))
+    waiting = AdminMethods(knowing, None).methods[b"metadata_force"](
+        Arguments(b"metadata_force", msgpack.packb([None, ["n"]]))
+    )
     with pytest.raises(Conflict):
         await waiting.result()
 
 
-def test_methods_that_are_loaded_late_are_the_same():
-    """Late methods have the same names and answers; a node without a participant has no tables and no map."""
+def test_a_node_without_a_participant_has_methods_and_no_tables():
+    """It has no table and no map, and checks the arguments of methods."""
     part = deciding(Members())
     part.service.store = SimpleNamespace(closed=None)
-    late = TableMethods(part, None, None)
-    limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1, max_token=1, max_feeds=1)
-    whole = (
-        AdminMethods(part, None).methods | NodeAdminMethods(part, None).methods | RangeAdminMethods(part, None).methods
-    )
-    whole |= QuarantineMethods(part).methods | PeerMethods(part).methods | RecordMethods(part, None, limits).methods
-    assert [*late.methods] == [*whole, b"within"]
-    assert late.tables() == []
+    methods = TableMethods(part, None, Config())
+    assert methods.tables() == []
     with pytest.raises(UnknownDatabase):
-        late.partition_map(Arguments(b"partition_map", msgpack.packb(["table"])))
-    assert not {"_clients", "_operators", "_peers"} & vars(late).keys()
-    assert late.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""
+        methods.partition_map(Arguments(b"partition_map", msgpack.packb(["table"])))
+    assert methods.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""
     with pytest.raises(BadRequest, match="metadata_hold"):
-        late.methods[b"metadata_hold"](Arguments(b"metadata_hold", msgpack.packb([b"r"])))
+        methods.methods[b"metadata_hold"](Arguments(b"metadata_hold", msgpack.packb([b"r"])))
 
 
 async def test_what_is_done_now_and_then_ends_nothing(autojump_clock):
