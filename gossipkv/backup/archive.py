@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping  # noqa: TC003  # `typed` reads the types of fields.
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from heapq import merge
 from operator import itemgetter
@@ -30,8 +30,9 @@ from gossipkv.dataset.offline.destinations import destination
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError, ProtocolError, StorageError
 from gossipkv.keyspace.time_key import TimeKey, time_key_of
 from gossipkv.register.metadata.partitions import HASH
-from gossipkv.storage.document import COVERED_AT, MAX_DOCUMENT_BYTES, decode, encode, text, whole
+from gossipkv.storage.document import COVERED_AT, MAX_DOCUMENT_BYTES, decode, encode
 from gossipkv.storage.sorted_file import SUFFIX, SortedFile
+from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -144,7 +145,7 @@ class BackupManifest:
 
     def encode(self) -> bytes:
         """Return the bytes of MANIFEST."""
-        return encode(MANIFEST, {name: _plain(field) for name, field in asdict(self).items()})
+        return encode(MANIFEST, asdict(self, dict_factory=_of_json))
 
 
 def backup_name(wall_ms: int, number: int) -> str:
@@ -158,7 +159,8 @@ def is_backup_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-class BackupOwner(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BackupOwner:
     """The start of a node that writes a backup."""
 
     uuid: str
@@ -226,12 +228,8 @@ class Archive:
     def _owner(self, name: str, files: Sequence[str]) -> BackupOwner | None:
         if OWNER not in files:
             return None
-        where = f"{self.place}/{name}/{OWNER}"
-        with contextlib.suppress(Corrupt, StorageError):  # The backup may have just become complete.
-            body = decode(self._read(name, OWNER), where, OWNER)
-            since = None if body.get("since") is None else text(body, "since", where)
-            numbers = whole(body, "epoch", where), whole(body, "beat", where)
-            return BackupOwner(text(body, "uuid", where), numbers[0], since, text(body, "cluster", where), numbers[1])
+        with contextlib.suppress(Corrupt, StorageError, ValueError):  # The backup may have just become complete.
+            return typed(BackupOwner, decode(self._read(name, OWNER), f"{self.place}/{name}/{OWNER}", OWNER))
         return None
 
     def manifest(self, backup: str) -> BackupManifest:
@@ -263,7 +261,7 @@ class Archive:
 
     def own(self, backup: str, owner: BackupOwner) -> None:
         """Say who writes a backup."""
-        self._at(backup).put(OWNER, encode(OWNER, owner._asdict()))
+        self._at(backup).put(OWNER, encode(OWNER, asdict(owner)))
 
     def finish(self, manifest: BackupManifest, owner: BackupOwner) -> None:
         """Check the files, then write the manifest: the backup is complete.
@@ -276,7 +274,7 @@ class Archive:
         """
         place = self._at(manifest.name)
         found = self._owner(manifest.name, place.names())
-        if found is None or found[:2] != owner[:2]:
+        if found is None or (found.uuid, found.epoch) != (owner.uuid, owner.epoch):
             where = f"{self.place}/{manifest.name}"
             words = "another node removed this backup while it was written; give the command again"
             raise StorageError(f"{where}: {words}", {"file": where})
@@ -415,68 +413,25 @@ def _merged(newest_first: Sequence[Iterable[tuple[bytes, bytes]]]) -> Iterator[t
         last = key
 
 
-def _plain(value: object) -> Json:
-    """Return a manifest's fields as JSON: bytes become hexadecimal digits."""
-    match value:
-        case bytes():
-            return value.hex()
-        case tuple() | list():
-            return [_plain(item) for item in value]
-        case Mapping():
-            return {str(name): _plain(item) for name, item in value.items()}
-    assert value is None or isinstance(value, str | int | bool), value
-    return value
+def _of_json(fields: list[tuple[str, Json | bytes]]) -> dict[str, Json]:
+    """Return the fields of a dataclass as JSON: bytes become hexadecimal digits."""
+    return {name: value.hex() if isinstance(value, bytes) else value for name, value in fields}
 
 
 def _manifest_of(data: bytes, where: str) -> BackupManifest:
     """Decode a manifest.  Raises Corrupt, UnsupportedFormat."""
-    with contextlib.suppress(ProtocolError, ValueError):
-        match decode(data, where, MANIFEST):
-            case {
-                "name": str(name), "began": str(began), "cluster": str(cluster), "node": str(node),
-                "since": None | str() as since, "tables": list(tables), "datasets": dict(datasets),
-            }:  # fmt: skip
-                versions = {database: _versions_of(entry) for database, entry in datasets.items()}
-                return BackupManifest(name, began, cluster, node, since, tuple(map(_table_of, tables)), versions)
+    with contextlib.suppress(ProtocolError, TypeError, ValueError):
+        manifest = typed(BackupManifest, decode(data, where, MANIFEST))
+        for table in manifest.tables:
+            if table.time_key is not None:
+                time_key_of([*table.time_key])
+        if all(map(_is_path, manifest.files)) and all(
+            place in range(len(table.partitions)) for table in manifest.tables for place in table.missing
+        ):
+            return manifest
     raise Corrupt(where, COVERED_AT, "this is not the manifest of a backup")
 
 
-def _table_of(fields: Json) -> SavedTable:
-    match fields:
-        case {
-            "name": str(name), "id": str(id_), "kind": str(kind), "replication": int(replication),
-            "partitioner": str(partitioner), "time_key": None | list() as time_key, "smears": bool(smears),
-            "ttl_ms": int(ttl_ms), "retention_ms": int(retention_ms), "partitions": list(partitions), **more,
-        }:  # fmt: skip
-            missing = more.get("missing", [])  # Older versions do not write it.
-            if not isinstance(missing, list) or not all(place in range(len(partitions)) for place in missing):
-                raise ValueError
-            key = None if time_key is None else time_key_of([*time_key])
-            saved = tuple(map(_partition_of, partitions))
-            table = SavedTable(name, id_, kind, replication, partitioner, key, smears, ttl_ms, retention_ms, saved)
-            return replace(table, missing=tuple(missing))
-    raise ValueError
-
-
-def _partition_of(fields: Json) -> SavedPartition:
-    match fields:
-        case {"partition": int(partition), "first": str(first), "clock": str(clock), "files": list(files)}:
-            named = tuple(map(_file_of, files))
-            return SavedPartition(partition, bytes.fromhex(first), bytes.fromhex(clock), named)
-    raise ValueError
-
-
-def _file_of(fields: Json) -> BackupFile:
-    match fields:
-        case [str(path), int(size_bytes), int(records)]:
-            backup, _, name = path.partition("/")
-            if is_backup_name(backup) and name.endswith(SUFFIX) and "/" not in name:
-                return BackupFile(path, size_bytes, records)
-    raise ValueError
-
-
-def _versions_of(fields: Json) -> dict[str, str | None]:
-    match fields:
-        case {"active": None | str() as active, "hold": None | str() as hold}:
-            return {"active": active, "hold": hold}
-    raise ValueError
+def _is_path(path: str) -> bool:
+    backup, _, name = path.partition("/")
+    return is_backup_name(backup) and name.endswith(SUFFIX) and "/" not in name

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
@@ -129,7 +129,7 @@ class BackupCreation:
         """Show other nodes at the destination that this one still writes."""
         if trio.current_time() >= self._beat_at + BEAT_S:
             self._beat_at = trio.current_time()
-            self.owner = self.owner._replace(beat=self.owner.beat + 1)
+            self.owner = replace(self.owner, beat=self.owner.beat + 1)
             await self.environment.threads.run(self.archive.own, self.name, self.owner)
 
     async def _table(self, name: str, route: TableRoute) -> SavedTable:

@@ -115,7 +115,7 @@ class Restore:
         """Hold the datasets that were held; return nil for each, or the reason why that was impossible."""
         results: dict[str, Value] = {}
         for name, versions in manifest.datasets.items():
-            if (version := versions["hold"]) is not None:
+            if (version := versions.get("hold")) is not None:
                 results[name] = None
                 try:
                     await self.cluster.hold(name, version)

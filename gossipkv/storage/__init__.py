@@ -12,6 +12,7 @@ Read in this order:
     builder.py       builds files from records in any order
     shared_build.py  divides a build among lanes
     document.py      small checked documents
+    typed.py         JSON as dataclasses, checked
     slots.py         documents overwritten in place, for a disk without room
     directories.py   directories made and removed safely across crashes
     engine/          the log-structured store under the tables

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from gossipkv.environment.seam import READ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from gossipkv.environment.seam import FileEntry, Path
 
@@ -59,22 +59,6 @@ class SourceFile:
     tag: str = ""  # The store's own sign of the content, where there is one.
     checksums: SourceFile | None = None  # Hadoop's checksum file stands beside it.
     table: TableFile | None = None  # The file belongs to a snapshot of a Delta or Iceberg table.
-
-    @classmethod
-    def of(cls, fields: Mapping[str, object]) -> SourceFile:
-        """Restore a file from the result of `dataclasses.asdict`."""
-        match fields:
-            case {
-                "name": str(name), "path": str(path), "size_bytes": int(size_bytes), "modified_ns": int(modified_ns),
-                "tag": str(tag), "checksums": dict() | None as checksums, "table": dict() | None as table,
-            }:  # fmt: skip
-                beside = None if checksums is None else cls.of(checksums)
-                of_table = None
-                if table is not None:
-                    deleted = tuple(DeletedRows(**rows) for rows in table["deleted"])
-                    of_table = TableFile(tuple((column, text) for column, text in table["values"]), deleted)
-                return cls(name, path, size_bytes, modified_ns, tag, beside, of_table)
-        raise ValueError(f"the fields describe no source file: {fields!r}")
 
 
 # Hive writes this for null.

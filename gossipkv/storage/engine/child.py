@@ -15,17 +15,17 @@ import os
 import select
 import sys
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import leash
 from gossipkv.processes.pace import RunPace
-from gossipkv.processes.program import ProgramLines, say_json
+from gossipkv.processes.program import ProgramLines, read_order, say_json
 from gossipkv.storage import sigbus
 from gossipkv.storage.engine.manifest import SortedRun, run_json, run_of
-from gossipkv.storage.engine.merge import ExpiryOrder, LogInput, MergeOrder, MergeOutput, merge
+from gossipkv.storage.engine.merge import MergeOrder, MergeOutput, merge
 
 MODULE: Final = "gossipkv.storage.engine.child"
 STDIN: Final = 0
@@ -40,37 +40,6 @@ class MergeCommand:
 
     merge: MergeOrder
     leash: int  # A descriptor.
-
-    def to_line(self) -> bytes:
-        """Return the order as one line of JSON."""
-        order = self.merge
-        runs = [run_json(SortedRun(files)) for files in order.runs]
-        plain = [getattr(order, field.name) for field in fields(order) if field.name not in {"runs", "start"}]
-        return json.dumps([plain, runs, order.start.hex(), self.leash]).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> MergeCommand:
-        """Return the order that `to_line` encoded."""
-        (directory, store, number, log, drops_tombstones, spaces, *numbers), runs, start, worn = json.loads(line)
-        file_bytes, purges, stretch_bytes, memory_bytes, bytes_per_second, sweeps, expiry = numbers
-        order = MergeOrder(
-            directory,
-            store,
-            number,
-            tuple(LogInput(*segment) for segment in log),
-            tuple(run_of(run).files for run in runs),
-            drops_tombstones,
-            bytes.fromhex(start),
-            tuple(spaces),
-            file_bytes,
-            purges,
-            stretch_bytes,
-            memory_bytes,
-            bytes_per_second,
-            sweeps,
-            None if expiry is None else ExpiryOrder(*expiry),
-        )
-        return cls(order, worn)
 
 
 class MergeProgress(NamedTuple):
@@ -115,7 +84,7 @@ def main() -> int:
     line = heard.first_line()
     if line is None:
         return 1
-    order = MergeCommand.from_line(line)
+    order = read_order(line, MergeCommand)
     leash.wear(order.leash)
     sigbus.install()
     heard.pace = RunPace(order.merge.bytes_per_second)

@@ -2,6 +2,7 @@
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -313,7 +314,7 @@ def test_a_backup_that_lost_a_file_is_not_finished():
     for lose, error in (
         (lambda kept, name: kept._at(name).remove("0.gkv"), "a file of the backup is missing"),
         (lambda kept, name: kept._root.remove(name), "another node removed this backup"),
-        (lambda kept, name: kept.own(name, mine._replace(epoch=2)), "another node removed this backup"),
+        (lambda kept, name: kept.own(name, replace(mine, epoch=2)), "another node removed this backup"),
         (lambda kept, name: flip(kept._files, f"{kept.place}/{name}/0.gkv"), "damaged"),
     ):
         kept = archive()

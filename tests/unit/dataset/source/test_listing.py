@@ -1,5 +1,6 @@
 """The source is listed with all due checks."""
 
+import json
 import os
 import socket
 from dataclasses import asdict, replace
@@ -13,6 +14,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import FileEntry
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import is_name
+from gossipkv.storage.typed import typed
 
 FILES = RealFiles()
 
@@ -156,9 +158,9 @@ def test_a_tag_takes_part_in_the_fingerprint_and_not_in_the_digest():
         two = SourceVersion("db", "v", (other,))
         assert two.digest == one.digest
         assert two.fingerprint != one.fingerprint
-    assert SourceFile.of(asdict(file)) == file
-    with pytest.raises(ValueError, match="the fields describe no source file"):
-        SourceFile.of({"name": "a"})
+    assert typed(SourceFile, json.loads(json.dumps(asdict(file)))) == file
+    with pytest.raises(ValueError, match="`path` is missing"):
+        typed(SourceFile, {"name": "a"})
 
 
 def test_links_are_followed_below_the_root_only(tmp_path):
