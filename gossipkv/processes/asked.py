@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import select
 import subprocess
 import tempfile
-import time
+import threading
 import weakref
 from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Final, final
 
 from gossipkv.processes import leash
 from gossipkv.processes.child import VARIABLES
-from gossipkv.processes.program import ProgramLines, command, environment, how_it_ended
+from gossipkv.processes.program import command, environment, how_it_ended, order_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PART_BYTES: Final = 1 << 16
+ERROR_BYTES: Final = 1 << 16
 MAX_ANSWER_BYTES: Final = 64 << 20
 
 
@@ -35,7 +33,7 @@ class AskedProcess:
     Its first line is the number of the leash that it must wear, and its second one the order.
     """
 
-    def __init__(self, module: str, order: bytes, variables: Mapping[str, str]) -> None:
+    def __init__(self, module: str, order: object, variables: Mapping[str, str]) -> None:
         """Start it; raises OSError if no process can be started."""
         with ExitStack() as stack:
             worn, started = stack.enter_context(leash.held())
@@ -52,8 +50,7 @@ class AskedProcess:
             started()
             stack.callback(_end, self._process)
             self.end = weakref.finalize(self, stack.pop_all().close)
-        self._lines = ProgramLines()
-        self._order = b"%d\n%b\n" % (worn, order)
+        self._order = b"%d\n%b" % (worn, order_line(order))
 
     def ask(self, request: bytes, within_s: float) -> dict[str, object]:
         """Return the answer to a line.
@@ -61,41 +58,34 @@ class AskedProcess:
         Raises:
             AskedProcessError: there is none in that time, and the process has ended.
         """
-        with contextlib.suppress(OSError, ValueError):  # It has ended, or says something else.
-            self._tell(self._order + request + b"\n")
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        end_of_time = threading.Timer(within_s, self._process.kill)
+        end_of_time.daemon = True
+        end_of_time.start()
+        try:
+            stdin.write(self._order + request + b"\n")
+            stdin.flush()
             self._order = b""
-            answer = json.loads(self._line(time.monotonic() + within_s))
-            if isinstance(answer, dict):
-                return answer
+            answer = json.loads(stdout.readline(MAX_ANSWER_BYTES))
+        except (OSError, ValueError):  # It has ended, or says something else, or too much.
+            answer = None
+        finally:
+            end_of_time.cancel()
+        if isinstance(answer, dict):
+            return answer
         how = self._how_it_ended()
         self.end()
         raise AskedProcessError(how)
 
-    def _tell(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(data)
-        self._process.stdin.flush()
-
-    def _line(self, give_up_s: float) -> bytes:
-        """Return the next line; nothing if there is none in time, or if it is too long."""
-        stdout, size_bytes, waiting = self._process.stdout, 0, select.poll()
-        assert stdout is not None
-        waiting.register(stdout, select.POLLIN)
-        while size_bytes <= MAX_ANSWER_BYTES and waiting.poll(max(0.0, give_up_s - time.monotonic()) * 1000):
-            part = os.read(stdout.fileno(), PART_BYTES)
-            if not part:
-                return b""
-            size_bytes += len(part)
-            for line in self._lines.feed(part):
-                return line
-        self._process.kill()
-        return b""
-
     def _how_it_ended(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
+        self._process.kill()
+        self._process.wait()
         self._errors.seek(0)
-        last = self._errors.read(PART_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
+        last = self._errors.read(ERROR_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
         return f"the process {how_it_ended(self._process.returncode)}{': ' if last else ''}{last}"
 
 

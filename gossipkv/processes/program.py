@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+T = TypeVar("T")
 
 
 def command(module: str) -> list[str]:
@@ -26,6 +31,18 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def how_it_ended(status: int | None) -> str:
     """Describe the end of a process from its exit status; below zero it is the signal that killed it."""
     return f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
+
+
+def order_line(order: object) -> bytes:
+    """Return an order of a process to its own child, as one line for `read_order`."""
+    return base64.b64encode(pickle.dumps(order)) + b"\n"
+
+
+def read_order(line: bytes, kind: type[T]) -> T:
+    """Return the order in a line, which the starter of this process has written."""
+    order = pickle.loads(base64.b64decode(line))  # noqa: S301  # No others can write to this input.
+    assert isinstance(order, kind), order
+    return order
 
 
 @final

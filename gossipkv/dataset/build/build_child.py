@@ -34,7 +34,7 @@ from gossipkv.errors import GossipKVError, SourceError
 from gossipkv.processes import leash
 from gossipkv.processes.leash import run_apart
 from gossipkv.processes.pace import RunPace
-from gossipkv.processes.program import ProgramLines, say, say_json
+from gossipkv.processes.program import ProgramLines, read_order, say, say_json
 from gossipkv.processes.usage import peak_bytes
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def main() -> int:
     orders = _ParentLines()
     gc.freeze()  # Imports stay shared with the builds: their garbage collections do not write to these pages.
     while (line := orders.order()) is not None:
-        order = BuildOrder.from_line(line)
+        order = read_order(line, BuildOrder)
         leash.wear(order.leash)
         status = run_apart(partial(build, order, orders))
         say(b"")  # End the line in which the build may have been killed.

@@ -12,22 +12,21 @@ Duplicates: files are read in the order of their names as bytes, and the last re
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats.reading import FileReading
-from gossipkv.dataset.source.declared_partitions import Declared
 from gossipkv.dataset.source.files import SourceFile, newest_ms, partition_columns
-from gossipkv.dataset.source.remote import RemoteRoot
 from gossipkv.placement.identity import VersionIdentity
 from gossipkv.settings.datasets import DatasetSettings
 from gossipkv.storage.sorted_file import SUFFIX
 
 if TYPE_CHECKING:
+    from gossipkv.dataset.source.declared_partitions import Declared
     from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.dataset.source.listing import SourceVersion
+    from gossipkv.dataset.source.remote import RemoteRoot
 
 # A sorted file takes up to 1.1 times its text.  While it is merged, the equally large sorted runs still exist.  Each
 # partition adds a page or two of header, index and footer.
@@ -127,28 +126,6 @@ class BuildJob:
             declaration=version.declaration,
         )
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, line: str | bytes) -> BuildJob:
-        """Decode the result of `to_json`."""
-        fields = json.loads(line)
-        fields["files"] = tuple(SourceFile.of(file) for file in fields["files"])
-        fields["reading"] = FileReading.of(fields["reading"])
-        fields["refuted"] = tuple(fields["refuted"])
-        if fields["follow"] is not None:
-            fields["follow"] = VersionIdentity(**fields["follow"])
-        if fields["wanted"] is not None:
-            fields["wanted"] = tuple(fields["wanted"])
-        if fields["declaration"] is not None:
-            fields["declaration"] = SourceFile.of(fields["declaration"])
-        if fields["declared"] is not None:
-            fields["declared"] = Declared.of_fields(fields["declared"])
-        remote = fields["remote"]
-        fields["remote"] = None if remote is None else RemoteRoot(**remote)
-        return cls(**fields)
-
 
 @dataclass(frozen=True, slots=True)
 class BuildProgress:
@@ -189,13 +166,3 @@ class BuildOrder:
     bytes_per_second: int  # The value 0 means no limit.
     leash: int  # The program's descriptor of the leash.
     most_lanes: int = 1
-
-    def to_line(self) -> bytes:
-        order = [self.job.to_json(), self.memory_bytes, self.bytes_per_second, self.leash, self.most_lanes]
-        return json.dumps(order).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> BuildOrder:
-        """Decode the result of `to_line`."""
-        job, *limits = json.loads(line)
-        return cls(BuildJob.from_json(job), *limits)

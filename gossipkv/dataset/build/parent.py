@@ -20,7 +20,7 @@ from gossipkv.dataset.build.trouble import BuildError, Trouble
 from gossipkv.errors import LocalError, SourceChanged
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way, take_back
-from gossipkv.processes.program import ProgramLines, how_it_ended
+from gossipkv.processes.program import ProgramLines, how_it_ended, order_line
 from gossipkv.processes.usage import activity_of
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class _Watch:
 async def _instruct(builder: BuilderProcess, order: BuildOrder, loads: Loads) -> None:
     with contextlib.suppress(trio.BrokenResourceError):  # The child is gone; `BuilderProcess.hear` notices as well.
         share = order.bytes_per_second
-        await builder.tell(order.to_line())
+        await builder.tell(order_line(order))
         while True:
             await loads.share_changed()
             if loads.share_bytes_per_second() != share:

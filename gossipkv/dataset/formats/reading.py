@@ -10,7 +10,7 @@ from gossipkv.settings.csv_dialect import CsvDialect
 from gossipkv.storage import label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from gossipkv.settings.databases import DatabaseSettings
 
@@ -74,25 +74,12 @@ class FileReading:
             csv=settings.csv,
         )
 
-    @classmethod
-    def of(cls, fields: Mapping[str, object]) -> Self:
-        """Restore options from the result of `dataclasses.asdict`, through JSON."""
-        values = {name: _frozen(value) for name, value in fields.items()}
-        match fields.get("csv"):
-            case {**dialect}:
-                values["csv"] = CsvDialect(**{name: _frozen(value) for name, value in dialect.items()})  # type: ignore[arg-type]  # It was made of one.
-        return cls(**values)  # type: ignore[arg-type]  # They were options.
-
 
 class Readable(label.RandomAccess, Protocol):
     """The bytes of one listed file; `gossipkv.dataset.source.reader` lists the errors of reading."""
 
     def chunks(self, start: int = 0, /) -> Iterator[bytes]:
         """Yield all bytes from `start` on."""
-
-
-def _frozen(value: object) -> object:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def enough_for_columns(columns_bytes: int) -> str:

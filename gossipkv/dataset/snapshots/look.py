@@ -11,12 +11,10 @@ a process that may use `MEMORY_BYTES`, and that the node ends after a time (`tab
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import errno
 import json
 import os
-import pickle
 import resource
 import sys
 from dataclasses import asdict
@@ -31,7 +29,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.processes import leash
-from gossipkv.processes.program import say_json
+from gossipkv.processes.program import read_order, say_json
 from gossipkv.settings.masking import scrub
 
 if TYPE_CHECKING:
@@ -147,7 +145,7 @@ def main() -> int:
     lines = sys.stdin.buffer
     leash.wear(int(lines.readline()))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    kind, root, remote, options, name, catalog, within = pickle.loads(base64.b64decode(lines.readline()))  # noqa: S301  # The node's words.
+    kind, root, remote, options, name, catalog, within = read_order(lines.readline(), tuple)
     files = ConfinedFiles(within) if within else RealFiles()
     look = TableLook(kind, TablePlace(root, files_of(remote, files), remote, files, options, name, catalog))
     for line in lines:

@@ -10,10 +10,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
-import pickle
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -27,6 +25,7 @@ from gossipkv.processes.asked import AskedProcess, AskedProcessError
 from gossipkv.settings.masking import is_url
 from gossipkv.settings.quantity import SIZE, show
 from gossipkv.settings.stores import CLOUDS, Stores
+from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -179,7 +178,7 @@ class TableSource(SourceRoot):
                 case {"error": [_, str(message), dict(details)]}:
                     self._known[name] = SourceError(message, details)
                 case {"schema": str(schema), "files": list(files)}:
-                    found = tuple(SourceFile.of(file) for file in files if isinstance(file, dict))
+                    found = tuple(typed(SourceFile, file) for file in files)
                     self._known[name] = SourceVersion(database, name, found, schema=schema)
                 case answer:
                     raise self._unexpected(answer)
@@ -203,8 +202,7 @@ class TableSource(SourceRoot):
             if self._process is None:
                 place = self._place
                 order = (self._kind, place.root, place.remote, place.options, place.name, place.catalog, place.within)
-                line = base64.b64encode(pickle.dumps(order))
-                self._process = AskedProcess("gossipkv.dataset.snapshots.look", line, VARIABLES)
+                self._process = AskedProcess("gossipkv.dataset.snapshots.look", order, VARIABLES)
             answer = self._process.ask(json.dumps(request).encode(), LOOK_S)
         except (OSError, AskedProcessError) as error:
             self._end()

@@ -41,14 +41,6 @@ class Declared:
     partitions: int
     files: Mapping[str, tuple[int, ...]]  # The keys are names of files without directories; partitions ascend.
 
-    @classmethod
-    def of_fields(cls, fields: Mapping[str, object]) -> Declared:
-        """Restore a declaration from the result of `dataclasses.asdict`, through JSON."""
-        match fields:
-            case {"function": str(function), "partitions": int(partitions), "files": dict(files)}:
-                return cls(function, partitions, {str(name): tuple(held) for name, held in files.items()})
-        raise ValueError(f"the fields declare no partitions: {fields!r}")
-
     def of(self, name: str) -> tuple[int, ...] | None:
         """Return the partitions whose keys a file holds; None if none are declared: the file must be read."""
         return self.files.get(name)

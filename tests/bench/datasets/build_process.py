@@ -14,6 +14,7 @@ from gossipkv.dataset.build.job import BuildJob, BuildOrder
 from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.processes.child import VARIABLES
+from gossipkv.processes.program import order_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +52,7 @@ def run(job: BuildJob, *, lanes: int = 1, memory_bytes: int = BUDGET_BYTES) -> C
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(BuildOrder(job, memory_bytes, 0, leash, lanes).to_line())
+        process.stdin.write(order_line(BuildOrder(job, memory_bytes, 0, leash, lanes)))
         process.stdin.close()
         said = process.stdout.read()
         process.stdout.close()

@@ -16,6 +16,7 @@ from gossipkv.dataset.build.job import BuildJob, BuildOrder
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.processes.child import VARIABLES
+from gossipkv.processes.program import order_line, read_order
 from tests.unit.dataset.sources import BUILD_MEMORY
 from tests.unit.processes.started import is_running, started_by
 
@@ -34,7 +35,7 @@ def start():
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, pass_fds=[leash]
         )
         os.close(leash)
-        child.stdin.write(BuildOrder(job, memory_bytes, bytes_per_second, leash).to_line())
+        child.stdin.write(order_line(BuildOrder(job, memory_bytes, bytes_per_second, leash)))
         child.stdin.flush()
         child.leash = leash
         started.append((child, held))
@@ -67,8 +68,8 @@ def next_word(child):
 
 def test_an_order_is_one_line():
     order = BuildOrder(BuildJob("db", "v", "d", (), "/x", 1), 1, 2, 3)
-    assert order.to_line().count(b"\n") == 1
-    assert BuildOrder.from_line(order.to_line()) == order
+    assert order_line(order).count(b"\n") == 1
+    assert read_order(order_line(order), BuildOrder) == order
 
 
 def test_it_builds_and_tells_how_much_memory_that_took(job, start):
@@ -151,7 +152,7 @@ def test_one_build_after_the_other(job, start):
     child, _ = start(large)
     told = [said_until_end(child)]
     for one in small:
-        child.stdin.write(b"1\n" + BuildOrder(one, BUILD_MEMORY, 0, child.leash).to_line())
+        child.stdin.write(b"1\n" + order_line(BuildOrder(one, BUILD_MEMORY, 0, child.leash)))
         child.stdin.flush()
         told.append(said_until_end(child))
     assert [said["ended"] for said in told] == [0, 0, 0]
@@ -165,7 +166,7 @@ def test_a_build_that_is_killed_is_told_and_the_next_one_goes_on(job, start):
     ends = [said_until_end(child)["ended"]]
     for number, pace in ((2, 0), (3, 100), (4, 0)):
         one = job([b"a\t1\n" * 500_000], name=f"v{number}")
-        child.stdin.write(BuildOrder(one, BUILD_MEMORY, pace, child.leash).to_line())
+        child.stdin.write(order_line(BuildOrder(one, BUILD_MEMORY, pace, child.leash)))
         child.stdin.flush()
         if pace:
             os.kill(json.loads(child.stdout.readline())["started"], signal.SIGKILL)
@@ -191,7 +192,7 @@ def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
     ) as child:
         os.close(leash)
         os.close(held)
-        child.stdin.write(BuildOrder(one, BUILD_MEMORY, 100, leash).to_line())
+        child.stdin.write(order_line(BuildOrder(one, BUILD_MEMORY, 100, leash)))
         child.stdin.flush()
         assert child.wait(timeout=60) == -signal.SIGKILL
 
@@ -200,13 +201,14 @@ def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
 def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path, is_stopped):
     """A parent is killed by SIGKILL; the pipe ends the child, even a stopped one."""
     one = job([b"a\t1\n" * 500_000])
-    (tmp_path / "job").write_text(one.to_json())
+    (tmp_path / "job").write_bytes(order_line(one))
     script = (
         "import sys, trio\n"
         "from gossipkv.dataset.build.parent import Loads, build_in_child\n"
         "from gossipkv.dataset.build.job import BuildJob\n"
+        "from gossipkv.processes.program import read_order\n"
         "async def main():\n"
-        "    job = BuildJob.from_json(open(sys.argv[1]).read())\n"
+        "    job = read_order(open(sys.argv[1], 'rb').read(), BuildJob)\n"
         "    loads = Loads(1, 100)\n"
         "    async with loads.turn():\n"
         f"        await build_in_child(job, memory_bytes={BUILD_MEMORY}, loads=loads,\n"

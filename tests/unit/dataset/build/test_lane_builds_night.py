@@ -13,6 +13,7 @@ from gossipkv.dataset.build.job import BuildOrder
 from gossipkv.dataset.build.memory import share_of_lanes
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
+from gossipkv.processes.program import order_line
 
 
 def test_two_lanes_stay_within_the_memory(job):
@@ -31,7 +32,7 @@ def test_two_lanes_stay_within_the_memory(job):
         pass_fds=[leash],
     )
     os.close(leash)
-    said, _ = child.communicate(BuildOrder(one, memory_bytes, 0, leash, most_lanes=2).to_line())
+    said, _ = child.communicate(order_line(BuildOrder(one, memory_bytes, 0, leash, most_lanes=2)))
     os.close(held)
     last = json.loads(said.splitlines()[-3])
     assert share_of_lanes(one, memory_bytes, process_bytes=30 << 20, most_lanes=2).lanes == 2

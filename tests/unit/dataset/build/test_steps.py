@@ -19,6 +19,7 @@ from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.reader import CHUNK_BYTES
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
+from gossipkv.processes.program import order_line, read_order
 from tests.oracle import hashing as oracle
 from tests.unit.dataset.sources import MEMORY_BYTES, lines
 from tests.world.faulty_files import FaultyFiles
@@ -405,7 +406,7 @@ def test_what_others_have_made_of_the_files_is_made_of_them_here(job, declared):
     one = job(partitioned("spark", 8, KEYS))
     if declared is not None:
         one = declare(one, declared, {file.name: place for place, file in enumerate(one.files)})
-    one = BuildJob.from_json(following(one, "spark").to_json())
+    one = read_order(order_line(following(one, "spark")), BuildJob)
     assert build(one).identity == one.follow
 
 

@@ -23,6 +23,7 @@ from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.dataset.source.remote import RemoteFiles, RemoteRoot
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
+from gossipkv.processes.program import order_line, read_order
 from tests.unit.dataset.sources import MEMORY_BYTES, lines
 
 SECRET = "correct-horse"
@@ -103,7 +104,7 @@ def test_a_build_reads_from_a_store(memory, tmp_path):
     found = source()
     (tmp_path / "out").mkdir()
     job = BuildJob.of(found.version("db", "v1"), str(tmp_path / "out"), remote=found.remote)
-    assert BuildJob.from_json(job.to_json()) == job
+    assert read_order(order_line(job), BuildJob) == job
     manifest = perform(job, RealFiles(), BuildResources(MEMORY_BYTES))
     assert (manifest.records, manifest.duplicates) == (2, 1)
     version = open_version(RealFiles(), tmp_path / "out", "db", "v1")

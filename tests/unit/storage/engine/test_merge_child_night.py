@@ -13,6 +13,7 @@ import pytest
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.processes import leash
+from gossipkv.processes.program import order_line
 from gossipkv.storage.engine.child import MergeCommand, understand
 from gossipkv.storage.engine.merge import MIN_MEMORY_BYTES, MergeOutput
 from tests.oracle import merge as oracle
@@ -34,6 +35,7 @@ MEASURED = """
 import sys, threading, time
 from gossipkv.processes.usage import peak_bytes
 from gossipkv.storage.engine import child
+from gossipkv.processes.program import order_line
 most = [0]
 def look():
     while True:
@@ -67,7 +69,7 @@ def test_memory_within_the_budget(tmp_path: Path, value_bytes: int, count: int) 
     for told in (replace(order, number=9), merged):
         worn, held = leash.braid()
         done = subprocess.run(
-            [sys.executable, "-c", MEASURED], input=MergeCommand(told, worn).to_line(), pass_fds=[worn],
+            [sys.executable, "-c", MEASURED], input=order_line(MergeCommand(told, worn)), pass_fds=[worn],
             capture_output=True, check=True,
         )  # fmt: skip
         leash.let_go(held)
