@@ -20,7 +20,7 @@ from gossipkv.launcher.order import ClusterOrder, Place
 from gossipkv.launcher.plan import load
 from gossipkv.launcher.status import NodeFailed, NodeStatus
 from gossipkv.processes.leash import Leash, braid, let_go
-from gossipkv.processes.program import command, environment
+from gossipkv.processes.program import command, environment, order_line
 
 if TYPE_CHECKING:
     import socket
@@ -173,7 +173,7 @@ class Cluster:
         assert supervisor.stdin is not None
         assert supervisor.stdout is not None
         with contextlib.suppress(BrokenPipeError), supervisor.stdin as orders:
-            orders.write(order.to_line())
+            orders.write(order_line(order))
         with supervisor.stdout as answers:
             line = answers.readline()
         reply = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import secrets
 from dataclasses import asdict, dataclass, field
@@ -63,16 +62,6 @@ class ClusterOrder:
     http_base_port: int | None = None
     resp_base_port: int | None = None
     leash: int | None = None  # A descriptor; None: the nodes outlive the launcher.
-
-    def to_line(self) -> bytes:
-        """Return the order as one line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> ClusterOrder:
-        """Return the order that `to_line` encoded."""
-        order = json.loads(line)
-        return cls(**{**order, "places": [Place(**place) for place in order["places"]]})
 
     def plan(self, remembered: ClusterPlan | None, environ: Mapping[str, str] = os.environ) -> ClusterPlan:
         """Return the plan for nodes with the environment `environ`; ports of 0 are still to be chosen.

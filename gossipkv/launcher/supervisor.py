@@ -33,6 +33,7 @@ from gossipkv.launcher.fleet import NodeFleet
 from gossipkv.launcher.order import ClusterOrder
 from gossipkv.launcher.plan import load
 from gossipkv.launcher.status import reason
+from gossipkv.processes.program import read_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -220,7 +221,7 @@ def main() -> int:
     line = sys.stdin.buffer.readline()
     if not line:
         return 1  # The launcher was interrupted.
-    order = ClusterOrder.from_line(line)
+    order = read_order(line, ClusterOrder)
     with contextlib.ExitStack() as stack:
         try:
             lock = stack.enter_context(locked(directory))

@@ -17,7 +17,7 @@ from gossipkv.errors import GossipKVError, SourceChanged, SourceError, StorageEr
 from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.plan_text import Task
 from gossipkv.loadtest.worker import Worker, start
-from gossipkv.processes.program import ProgramLines, how_it_ended
+from gossipkv.processes.program import ProgramLines, how_it_ended, order_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ class LoadFleet:
             self._workers.append(_ProcessInput(worker))
             os.set_blocking(worker.stdout.fileno(), False)
             self._selector.register(worker.stdout, selectors.EVENT_READ, turn)
-            worker.write(Task(plan, turn, worker.worn, token).line())
+            worker.write(order_line(Task(plan, turn, worker.worn, token)))
 
     @property
     def alive(self) -> set[int]:

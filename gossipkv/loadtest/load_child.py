@@ -40,15 +40,15 @@ from gossipkv.loadtest._loadtest import (
     shuffled,
 )
 from gossipkv.loadtest.plan import KINDS, PlanError
-from gossipkv.loadtest.plan_text import SEEDS_APART, targets_of, task_of
+from gossipkv.loadtest.plan_text import SEEDS_APART, Task, targets_of
 from gossipkv.loadtest.truth import made_records, place_of_versions, read_truth
 from gossipkv.processes import leash
+from gossipkv.processes.program import read_order
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.loadtest._loadtest import Dialect, LateTable, Records, Tally
     from gossipkv.loadtest.plan import LoadPlan, LoadTarget
-    from gossipkv.loadtest.plan_text import Task
     from gossipkv.loadtest.result import Json
     from gossipkv.loadtest.truth import Truth
     from gossipkv.serving.loop import TlsClient
@@ -387,7 +387,7 @@ def hear(child: LoadChild, orders: SimpleQueue[Order | None]) -> None:
 def main() -> None:
     """Perform the orders on standard input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    task = task_of(sys.stdin.buffer.readline())
+    task = read_order(sys.stdin.buffer.readline(), Task)
     leash.wear(task.worn)
     try:
         child = LoadChild(task)

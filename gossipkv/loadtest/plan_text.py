@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,8 +19,6 @@ from gossipkv.loadtest.plan import (
     LoadStep,
     LoadTarget,
     PlanError,
-    TlsFiles,
-    TruthFile,
 )
 from gossipkv.settings import quantity
 
@@ -155,24 +152,6 @@ class Task:
     turn: int
     worn: int
     token: str | None = field(default=None, repr=False)
-
-    def line(self) -> bytes:
-        """Encode the first line of a child's input."""
-        fields = {"plan": self.plan.to_json(), "turn": self.turn, "worn": self.worn, "token": self.token}
-        return json.dumps(fields).encode() + b"\n"
-
-
-def task_of(line: bytes) -> Task:
-    """Decode the task from a line."""
-    document = json.loads(line)
-    plan = document["plan"]
-    plan["targets"] = tuple(parse_target(target) for target in plan["targets"])
-    plan["truth"] = tuple(TruthFile(**truth) for truth in plan["truth"])
-    plan["steps"] = tuple(LoadStep(**step) for step in plan["steps"])
-    plan["value_bytes"] = tuple(plan["value_bytes"])
-    plan["distribution"] = Distribution(**plan["distribution"])
-    plan["tls"] = None if plan["tls"] is None else TlsFiles(**plan["tls"])
-    return Task(LoadPlan(**plan), document["turn"], document["worn"], document["token"])
 
 
 def targets_of(plan: LoadPlan, turn: int) -> list[int]:

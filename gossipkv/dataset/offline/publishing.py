@@ -33,6 +33,7 @@ from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import BadRequest, Conflict, SourceError
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.directories import remove_tree
+from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -69,13 +70,9 @@ class Receipt:
     def of_bytes(cls, data: bytes) -> Receipt | None:
         """Decode a receipt; None if it is none of ours."""
         try:
-            fields = json.loads(data)
+            return typed(cls, json.loads(data))
         except ValueError:
             return None
-        match fields:
-            case {"content": str(content), "records": int(records), "source_bytes": int(source_bytes)}:
-                return cls(content, records, source_bytes)
-        return None
 
 
 def content_of(version: SourceVersion) -> str:

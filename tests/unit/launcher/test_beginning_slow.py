@@ -13,6 +13,7 @@ import pytest
 from gossipkv.launcher import Cluster, control
 from gossipkv.launcher import local_cluster as launcher
 from gossipkv.launcher.order import ClusterOrder
+from gossipkv.processes.program import order_line
 
 # This fake supervisor reads no order and prints nothing; when the order arrives, it sends Ctrl-C.
 INTERRUPTER = """
@@ -132,7 +133,7 @@ def supervise(directory, order: bytes) -> int:
 
 def test_a_launcher_that_is_gone_before_the_answer(tmp_path):
     """A detached cluster does not start then, since no user knows of it."""
-    assert supervise(tmp_path, ClusterOrder(nodes=1).to_line()) == 1
+    assert supervise(tmp_path, order_line(ClusterOrder(nodes=1))) == 1
     assert not (tmp_path / "n1").exists()
     assert not (tmp_path / control.SOCKET).exists()
     assert supervise(tmp_path / "never", b"") == 1

@@ -15,6 +15,7 @@ from gossipkv.cli.serve import serve
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
 from gossipkv.launcher.order import ClusterOrder, Place
 from gossipkv.launcher.plan import DOCUMENT, ClusterPlan, NodePlan, check_names, load, merge
+from gossipkv.processes.program import order_line, read_order
 from gossipkv.settings import config
 
 
@@ -220,7 +221,7 @@ def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
 def test_places():
     """Nodes may be placed elsewhere; the number of nodes follows from the places."""
     order = ClusterOrder(places=[Place("10.0.0.1", 70, ["w"]), Place("10.0.0.2", 70)])
-    assert ClusterOrder.from_line(order.to_line()) == order
+    assert read_order(order_line(order), ClusterOrder) == order
     assert order.plan(None).nodes == [NodePlan(1, 70, "10.0.0.1", {}, ["w"]), NodePlan(2, 70, "10.0.0.2")]
 
 

@@ -17,8 +17,8 @@ from gossipkv.loadtest.plan_text import (
     parse_target,
     seconds_of,
     targets_of,
-    task_of,
 )
+from gossipkv.processes.program import order_line, read_order
 
 NODE = LoadTarget("gossipkv", Address("127.0.0.1", 7070))
 REDIS = LoadTarget("redis", Address("::1", 6379), 2)
@@ -148,7 +148,7 @@ def test_a_task_comes_through_as_it_was() -> None:
         watch=False, tls=TlsFiles("ca", "certificate"),
     )  # fmt: skip
     task = Task(plan, 3, 7, "gkv-token")
-    assert task_of(task.line()) == task
+    assert read_order(order_line(task), Task) == task
     assert "gkv-token" not in repr(task)
     json.dumps(plan.to_json())
 
