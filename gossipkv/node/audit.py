@@ -6,6 +6,7 @@ page) is logged when it begins, when it ends, and at most once a minute between.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from gossipkv.errors import GossipKVError, Internal
@@ -15,7 +16,7 @@ from gossipkv.status.words import plain
 from gossipkv.wire.results import DeferredResult, Later
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Completion, Packed, ProvenUser
@@ -41,18 +42,8 @@ class Audit:
 
     def log(self, operation: AuditedRequest, result: str, reason: str | None = None) -> None:
         """Log an operation, unless it runs and was logged just now."""
-        user, address, method, named, options = operation.facts
-        if result != RUNNING or self._running.lets(self._now(), *operation.facts):
-            self._log.info(
-                "operated",
-                user=user,
-                address=address,
-                method=method,
-                object=named,
-                options=options,
-                result=result,
-                reason=reason,
-            )
+        if result != RUNNING or self._running.lets(self._now(), *operation.facts.values()):
+            self._log.info("operated", **operation.facts, result=result, reason=reason)
 
 
 @final
@@ -63,16 +54,20 @@ class AuditedRequest:
         self._audit, self._method = audit, arguments.method
         maps = [value for value in arguments.values if isinstance(value, dict)]
         given = {_words(name): value for options in maps for name, value in options.items() if name not in _ASKING}
-        named = " ".join(_words(value) for value in arguments.values if not isinstance(value, dict))
-        options = " ".join(f"{name}={_words(value)}" for name, value in given.items())
-        self.facts = user, address, self._method, named, options
+        self.facts = {
+            "user": user,
+            "address": address,
+            "method": self._method,
+            "object": " ".join(_words(value) for value in arguments.values if not isinstance(value, dict)),
+            "options": " ".join(f"{name}={_words(value)}" for name, value in given.items()),
+        }
 
     def watched(self, result: T | DeferredResult | Later) -> T | DeferredResult | Later:
         """Return the result of the method, which logs itself once it is there."""
         if isinstance(result, DeferredResult):
-            return DeferredResult(self._awaited(result), result.shared_by)
+            return DeferredResult(partial(self._awaited, result), result.shared_by)
         if isinstance(result, Later):
-            return Later(self._completed(result))
+            return Later(partial(self._completed, result))
         self.end(result)
         return result
 
@@ -94,31 +89,25 @@ class AuditedRequest:
             case _:
                 self._audit.log(self, "done")
 
-    def _awaited(self, deferred: DeferredResult) -> Callable[[], Awaitable[Value | Packed | ProvenUser]]:
-        async def wait() -> Value | Packed | ProvenUser:
-            try:
-                value = await deferred.result()
-            except BaseException as error:
-                self.end(error)
-                raise
-            self.end(value)
-            return value
+    async def _awaited(self, deferred: DeferredResult) -> Value | Packed | ProvenUser:
+        try:
+            value = await deferred.result()
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.end(value)
+        return value
 
-        return wait
+    def _completed(self, later: Later, complete: Completion[Value | Packed]) -> object:
+        def completed(result: Value | Packed | GossipKVError) -> object:
+            self.end(result)
+            return complete(result)
 
-    def _completed(self, later: Later) -> Callable[[Completion[Value | Packed]], object]:
-        def begin(complete: Completion[Value | Packed]) -> object:
-            def completed(result: Value | Packed | GossipKVError) -> object:
-                self.end(result)
-                return complete(result)
-
-            try:
-                return later.begin(completed)
-            except Exception as error:
-                self.end(error)
-                raise
-
-        return begin
+        try:
+            return later.begin(completed)
+        except Exception as error:
+            self.end(error)
+            raise
 
 
 def _words(value: Raw) -> str:
