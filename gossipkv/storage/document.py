@@ -29,10 +29,11 @@ import os
 import re
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
     from gossipkv.environment.seam import Files
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Body = dict[str, Json]
+T = TypeVar("T")
 
 MAGIC = b"GossipKV "
 CHECKSUM_AT = len(MAGIC)
@@ -166,25 +168,29 @@ def replace_file(files: Files, path: AnyPath, data: bytes) -> None:
     files.sync_directory(Path(target).parent)
 
 
+def field(body: Body, key: str, kind: type[T], name: str) -> T:
+    """Return the value at `key`, which must have that type.  Raises Corrupt."""
+    if key not in body:
+        raise Corrupt(name, COVERED_AT, f"{key!r} is missing")
+    try:
+        return typed(kind, body[key], key)
+    except ValueError as error:
+        raise Corrupt(name, COVERED_AT, str(error)) from error
+
+
 def whole(body: Body, key: str, name: str) -> int:
     """Return the non-negative integer at `key`."""
-    value = body.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Corrupt(name, COVERED_AT, f"{key!r} must be a whole number", got=repr(value)[:80])
+    value = field(body, key, int, name)
+    if value < 0:
+        raise Corrupt(name, COVERED_AT, f"{key!r} must not be below 0", got=str(value))
     return value
 
 
 def text(body: Body, key: str, name: str) -> str:
     """Return the string at `key`."""
-    value = body.get(key)
-    if not isinstance(value, str):
-        raise Corrupt(name, COVERED_AT, f"{key!r} must be a string", got=repr(value)[:80])
-    return value
+    return field(body, key, str, name)
 
 
 def flag(body: Body, key: str, name: str) -> bool:
     """Return the truth value at `key`."""
-    value = body.get(key)
-    if not isinstance(value, bool):
-        raise Corrupt(name, COVERED_AT, f"{key!r} must be true or false", got=repr(value)[:80])
-    return value
+    return field(body, key, bool, name)

@@ -10,7 +10,7 @@ import math
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import TYPE_CHECKING, Final, ForwardRef, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Final, ForwardRef, TypeVar, cast, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,15 +33,13 @@ NAMES: Final[dict[object, str]] = {
 }
 
 
-def typed(kind: type[T], value: Json) -> T:
-    """Return a dataclass from a map.
+def typed(kind: type[T], value: Json, path: str = "") -> T:
+    """Return a value as that type; errors call it `path`.
 
     Raises:
         ValueError: it is malformed; says where.
     """
-    found = _value(kind, value, "")
-    assert isinstance(found, kind)
-    return found
+    return cast("T", _value(kind, value, path))
 
 
 def _value(kind: object, value: Json, path: str) -> object:

@@ -17,7 +17,7 @@ from gossipkv.dataset.source.files import LAST_MS
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.storage.document import Body, Json, flag, read_document, text, whole, write_document
+from gossipkv.storage.document import Body, Json, field, flag, read_document, text, whole, write_document
 
 if TYPE_CHECKING:
     from pathlib import PurePath
@@ -182,7 +182,7 @@ def from_body(body: Body, name: str) -> VersionManifest:
     """
     voided = None if _present(body, "voided", name) is None else text(body, "voided", name)
     partitions, source_files = whole(body, "partitions", name), whole(body, "source_files", name)
-    regrouped, refuted = flag(body, "regrouped", name), _texts(body, "refuted", name)
+    regrouped, refuted = flag(body, "regrouped", name), field(body, "refuted", tuple[str, ...], name)
     identity = VersionIdentity(
         text(body, "database", name),
         text(body, "version", name),
@@ -203,13 +203,13 @@ def from_body(body: Body, name: str) -> VersionManifest:
         text(body, "compression", name),
         tuple(None if row is None else _file(partition, row, name) for partition, row in enumerate(files)),
         format=text(body, "format", name),
-        alike=_texts(body, "alike", name),
+        alike=field(body, "alike", tuple[str, ...], name),
         voided=voided,
         strays=whole(body, "strays", name),
         first_stray=stray_from_json(_present(body, "first_stray", name), name),
         source_ms=_time(body, "source_ms", name),
         refuted=refuted,
-        warnings=_texts(body, "warnings", name) if "warnings" in body else (),
+        warnings=field(body, "warnings", tuple[str, ...], name) if "warnings" in body else (),
         share=_share(_present(body, "share", name), partitions, name),
     )
 
@@ -226,16 +226,6 @@ def _time(body: Body, field: str, name: str) -> int:
     found = whole(body, field, name)
     if found > LAST_MS:
         raise Corrupt(name, 0, f"{field!r} should be a time in milliseconds, not {found}")
-    return found
-
-
-def _texts(body: Body, field: str, name: str) -> tuple[str, ...]:
-    texts = _present(body, field, name)
-    if not isinstance(texts, list):
-        raise Corrupt(name, 0, f"{field!r} should be a list")
-    found = tuple(text for text in texts if isinstance(text, str))
-    if len(found) != len(texts):
-        raise Corrupt(name, 0, f"{field!r} should hold texts")
     return found
 
 

@@ -24,7 +24,7 @@ from gossipkv.errors import Corrupt, LocalError, UnsupportedFormat
 from gossipkv.placement.orders import Orders, RollbackOrder
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.directories import clear_directory, make_directory, remove_tree, storage_error
-from gossipkv.storage.document import read_document, text, write_document
+from gossipkv.storage.document import field, read_document, text, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -138,7 +138,7 @@ class VersionStore:
         """
         path = self.path / _REFUTED / database
         body = self._read(path, _REFUTED_KIND, database)
-        return {} if body is None else dict(_refuted_row(row, str(path)) for row in _rows(body, "refuted", str(path)))
+        return {} if body is None else dict(field(body, "refuted", list[tuple[str, tuple[str, ...]]], str(path)))
 
     def set_refuted(self, database: str, refuted: Refuted) -> None:
         """Write the refuted functions, durably.  Raises StorageError."""
@@ -176,7 +176,7 @@ class VersionStore:
         """
         path = self.path / _RING
         body = self._read(path, _RING_KIND)
-        return {} if body is None else dict(_ring_row(row, str(path)) for row in _rows(body, "claims", str(path)))
+        return {} if body is None else dict(field(body, "claims", list[tuple[str, str]], str(path)))
 
     def set_ring(self, claims: Mapping[str, str]) -> None:
         """Write the ids of the ring, durably.  Raises StorageError."""
@@ -346,22 +346,6 @@ class VersionStore:
             raise storage_error(error, self.path / directory, "the directory cannot be read") from error
 
 
-def _rows(body: Body, field: str, name: str) -> list[Json]:
-    rows = body.get(field)
-    if not isinstance(rows, list):
-        raise Corrupt(name, 0, f"'{field}' should be a list")
-    return rows
-
-
-def _refuted_row(row: Json, name: str) -> tuple[str, tuple[str, ...]]:
-    match row:
-        case [str(digest), [*names]]:
-            functions = tuple(function for function in names if isinstance(function, str))
-            if len(functions) == len(names):
-                return digest, functions
-    raise Corrupt(name, 0, "each entry of 'refuted' should be a digest and names of functions")
-
-
 def _order(row: Json, name: str) -> RollbackOrder | None:
     match row:
         case None:
@@ -369,13 +353,6 @@ def _order(row: Json, name: str) -> RollbackOrder | None:
         case [int(stamp), str() | None as version] if version is None or is_name(version):
             return RollbackOrder(stamp, version)
     raise Corrupt(name, 0, "an order should be a stamp and a version, or null")
-
-
-def _ring_row(row: Json, name: str) -> tuple[str, str]:
-    match row:
-        case [str(node), str(shard_id)]:
-            return node, shard_id
-    raise Corrupt(name, 0, "each entry of 'claims' should be a node's name and a shard id")
 
 
 def _with_share(manifest: VersionManifest, share: PartitionSet) -> VersionManifest:
