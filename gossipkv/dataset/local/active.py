@@ -14,7 +14,6 @@ The holders only tell a restarted node without peers whom to ask, and may be out
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -27,12 +26,12 @@ from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.seals import Sealed
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.document import text, whole
+from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
     from gossipkv.storage.document import Body, Json
 
 KIND: Final = "ACTIVE"
-_HEXADECIMAL: Final = re.compile("([0-9a-f]{2})*")
 
 
 @final
@@ -120,16 +119,9 @@ def _sealed(database: str, row: Json, name: str) -> Sealed:
             identity = _identity(database, version, fields, name)
             if identity is not None:
                 with contextlib.suppress(ValueError):
-                    pairs = ((kind, _pair(pair)) for kind, pair in seals.items())
-                    return Sealed(identity, packing.unpack(pairs, identity.partitions))
+                    pairs = typed(dict[str, list[bytes]], seals, "sealed")
+                    return Sealed(identity, packing.unpack(pairs.items(), identity.partitions))
     raise Corrupt(name, 0, "each entry of 'sealed' should be a version, an identity, and checksums by kind")
-
-
-def _pair(pair: Json) -> list[bytes] | None:
-    match pair:
-        case [str(bitmap), str(seals)]:
-            return [bytes.fromhex(bitmap), bytes.fromhex(seals)]
-    return None
 
 
 def _identity(database: str, version: str, fields: Json | object, name: str) -> VersionIdentity | None:
@@ -145,12 +137,8 @@ def _identity(database: str, version: str, fields: Json | object, name: str) -> 
 
 
 def _ownership(row: Json, partitions: int, name: str) -> Ownership:
-    match row:
-        case [str(uuid), str(node), str(address), str(bitmap)] if all(map(_HEXADECIMAL.fullmatch, (uuid, bitmap))):
-            try:
-                owner = Owner(node, bytes.fromhex(uuid), parse_address(address))
-                return Ownership(owner, PartitionSet.from_bytes(partitions, bytes.fromhex(bitmap)))
-            except ValueError as error:
-                raise Corrupt(name, 0, f"'holders': {error}") from error
-        case _:
-            raise Corrupt(name, 0, "each entry of 'holders' should be a uuid, a name, an address and a bitmap")
+    try:
+        uuid, node, address, bitmap = typed(tuple[bytes, str, str, bytes], row, "holders")
+        return Ownership(Owner(node, uuid, parse_address(address)), PartitionSet.from_bytes(partitions, bitmap))
+    except ValueError as error:
+        raise Corrupt(name, 0, f"'holders': {error}") from error
