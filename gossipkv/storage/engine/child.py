@@ -2,7 +2,7 @@
 
 Sorting and writing beside the serving loop would delay reads. It does not import Trio, so it starts quickly.
 
-    standard input   one line: the order (`MergeCommand`); then lines with a new write rate, in bytes a second
+    standard input   one line: the `MergeOrder` and the leash; then lines with a new write rate, in bytes a second
     standard output  lines of JSON: {"progress": bytes so far}, then {"done": [replaced, files, end]} of its
                      `MergeOutput`, {"damaged": [file, offset, reason, expected, got]} or {"error": reason}
     the leash        as of a build
@@ -15,7 +15,6 @@ import os
 import select
 import sys
 import time
-from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from gossipkv.environment.real_files import RealFiles
@@ -25,21 +24,12 @@ from gossipkv.processes.pace import RunPace
 from gossipkv.processes.program import ProgramLines, read_order, say_json
 from gossipkv.storage import sigbus
 from gossipkv.storage.engine.manifest import SortedRun, run_json, run_of
-from gossipkv.storage.engine.merge import MergeOrder, MergeOutput, merge
+from gossipkv.storage.engine.merge import MergeOutput, merge
 
 MODULE: Final = "gossipkv.storage.engine.child"
 STDIN: Final = 0
 PART_BYTES: Final = 65_536
 LONGEST_SLEEP_S: Final = 60.0  # The system limits the timeout of `select`; longer waits sleep again.
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class MergeCommand:
-    """The order of a node to its child."""
-
-    merge: MergeOrder
-    leash: int  # A descriptor.
 
 
 class MergeProgress(NamedTuple):
@@ -84,18 +74,18 @@ def main() -> int:
     line = heard.first_line()
     if line is None:
         return 1
-    order = read_order(line, MergeCommand)
-    leash.wear(order.leash)
+    order, worn = read_order(line, tuple)
+    leash.wear(worn)
     sigbus.install()
-    heard.pace = RunPace(order.merge.bytes_per_second)
+    heard.pace = RunPace(order.bytes_per_second)
     try:
-        output = merge(RealFiles(), order.merge, lambda worked: say_json({"progress": worked}), wait=heard.wait)
+        output = merge(RealFiles(), order, lambda worked: say_json({"progress": worked}), wait=heard.wait)
     except Corrupt as damage:
         expected, got = damage.details.get("expected"), damage.details.get("got")
         say_json({"damaged": [damage.file, damage.offset, damage.reason, expected, got]})
         return 1
     except OSError as error:
-        say_json({"error": f"{error.filename or order.merge.directory}: {error.strerror}"})
+        say_json({"error": f"{error.filename or order.directory}: {error.strerror}"})
         return 1
     except LocalError as error:
         say_json({"error": error.message})

@@ -11,7 +11,7 @@ from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way, take_back
 from gossipkv.processes.program import ProgramLines, how_it_ended, order_line
-from gossipkv.storage.engine.child import MODULE, MergeCommand, MergeRefused, understand
+from gossipkv.storage.engine.child import MODULE, MergeRefused, understand
 from gossipkv.storage.engine.merge import MergeOutput, run_name
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> Mer
         nursery.start_soon(child.collect_errors, process, errors)
         with contextlib.suppress(trio.BrokenResourceError):  # The child is gone, as its silence will show.
             assert process.stdin is not None
-            await process.stdin.send_all(order_line(MergeCommand(order, worn)))
+            await process.stdin.send_all(order_line((order, worn)))
         nursery.start_soon(_drive, process, manner)
         outcome = await _listen(process)
         if outcome is None:

@@ -14,7 +14,7 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.processes import leash
 from gossipkv.processes.program import order_line
-from gossipkv.storage.engine.child import MergeCommand, understand
+from gossipkv.storage.engine.child import understand
 from gossipkv.storage.engine.merge import MIN_MEMORY_BYTES, MergeOutput
 from tests.oracle import merge as oracle
 from tests.unit.storage.engine import test_merge_child_slow as usual
@@ -69,7 +69,7 @@ def test_memory_within_the_budget(tmp_path: Path, value_bytes: int, count: int) 
     for told in (replace(order, number=9), merged):
         worn, held = leash.braid()
         done = subprocess.run(
-            [sys.executable, "-c", MEASURED], input=order_line(MergeCommand(told, worn)), pass_fds=[worn],
+            [sys.executable, "-c", MEASURED], input=order_line((told, worn)), pass_fds=[worn],
             capture_output=True, check=True,
         )  # fmt: skip
         leash.let_go(held)
