@@ -14,7 +14,7 @@ from gossipkv.http import alone
 from gossipkv.http.order import GatewayLimits, Types
 from gossipkv.processes import logs
 from gossipkv.settings.databases import is_name
-from gossipkv.settings.http import MEDIA_TYPE_FORM, USUAL_MEDIA_TYPE, read_media_type
+from gossipkv.settings.http import MEDIA_TYPE_FORM, USUAL_MEDIA_TYPE, expected_hosts, read_hosts, read_media_type
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
@@ -28,6 +28,13 @@ def _content_type(text: str) -> tuple[str | None, str]:
         return None, read_media_type(text)
     except ValueError:
         raise click.BadParameter(f"{text!r}: expected {MEDIA_TYPE_FORM}, before it DB= for one database") from None
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    try:
+        return read_hosts(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}") from None
 
 
 @click.command()
@@ -48,6 +55,15 @@ def _content_type(text: str) -> tuple[str | None, str]:
     multiple=True,
     metavar="[DB=]TYPE",
     help=f"Media type of the values of DB, or of all databases.  [default: {USUAL_MEDIA_TYPE}]",
+)
+@click.option(
+    "--http-hosts",
+    "hosts",
+    type=_hosts,
+    default="none",
+    show_default=True,
+    metavar="HOSTS",
+    help="Further names that the Host of requests may have, as the setting of nodes.",
 )
 @click.option(
     "--max-connections",
@@ -73,6 +89,7 @@ def http(
     nodes: AskedNodes,
     listen: Address,
     types: tuple[tuple[str | None, str], ...],
+    hosts: tuple[str, ...],
     max_connections: int,
     drain_timeout_ms: int,
     log_format: str,
@@ -94,6 +111,7 @@ def http(
         Types(usual, {database: kind for database, kind in kinds.items() if database is not None}),
         nodes.timeout_ms,
         drain_timeout_ms,
+        expected_hosts([listen], hosts),
         GatewayLimits(max_connections=max_connections),
         credentials(),
         allow_writes,

@@ -19,7 +19,7 @@ Read in this order:
     metric_table.py   all metrics: name, kind, help, and source in `info`
     samples.py        each metric of one `info`
     metrics.py        /metrics and /debug/vars
-    permissions.py    the user's rights
+    permissions.py    the user's rights; the host of a request
     page/             the status page
     site.py           the handler of each path
     connection.py     one connection under Trio

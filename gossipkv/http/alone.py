@@ -42,6 +42,7 @@ class Alone:
     types: Types
     timeout_ms: int
     drain_timeout_ms: int
+    hosts: str  # The names that `Host` may have, separated by spaces; empty: any.
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     credentials: Credentials = PLAIN
     may_write: bool = False  # Clients write with these credentials.
@@ -85,6 +86,7 @@ async def run(settings: Alone, listener: socket.socket, on_ready: Callable[[Addr
                 *(client, None, settings.types.of),
                 alone=True,
                 session=session,
+                hosts=settings.hosts,
                 may_write=settings.may_write,
                 streams=streams,
             )

@@ -121,7 +121,9 @@ class _Child:
         async with asking as client, trio.open_nursery() as nursery:
             permissions = HttpPermissions(client, trio.current_time, is_secured=order.is_secured)
             streams = EventStreams(order.limits.max_streams_of_address)
-            context = ReadContext(client, order.name, self._type_of, permissions=permissions, streams=streams)
+            context = ReadContext(
+                *(client, order.name, self._type_of), permissions=permissions, hosts=order.hosts, streams=streams
+            )
             site, pages = site_of(context, client)
             gateway = HttpGateway(site, order.limits)
             await nursery.start(pages.run)

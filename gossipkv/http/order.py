@@ -69,6 +69,7 @@ class GatewayOrder:
     leash: int  # Descriptor of the leash.
     types: Types
     limits: GatewayLimits
+    hosts: str  # The names that `Host` may have, separated by spaces; empty: any.
     is_secured: bool  # True if connections come by TLS, which ends in the node.
 
     def to_line(self) -> bytes:

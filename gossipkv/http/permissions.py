@@ -5,20 +5,26 @@ cookie (HttpOnly) and no other site's page sends it (SameSite=Strict).  If it ca
 (Secure).  Forms from another `Origin` than their host are refused, so no foreign page can log a user in.  Without a
 token, the user is that of the certificate, as the node reports for each connection.  The gateway itself may read
 everything, so every request is judged first.  The node's statement about a user is valid for a second.
+
+Without users, a foreign page must not act by DNS rebinding: its site lets its own name mean a node's address, so to the
+browser its requests stay on the site.  But their `Host` is that name, which is refused (`check_host`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import parse_qs
 
-from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, REFUSAL_PAUSE_S, parse_grant
+from gossipkv.access.rights import HEALTH, NOT_ANONYMOUS, NOT_THIS_USER, REFUSAL_PAUSE_S, parse_grant
 from gossipkv.access.users import ANONYMOUS, User
-from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, Unauthorized
-from gossipkv.http.answers import HttpAnswer, refusal, text
+from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, TooLarge, Unauthorized
+from gossipkv.http import target
+from gossipkv.http.answers import HttpAnswer, RefusedRequest, refusal, text
 from gossipkv.log import Log, Sparing
+from gossipkv.wire._wire import is_expected_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +41,8 @@ KEPT_S: Final = 1.0
 MAX_KEPT: Final = 1024
 MAX_FORM_BYTES: Final = 4096  # A token has 43 characters; anybody may send a form.
 TIMEOUT_MS: Final = 5000  # The node delays its statement about a wrong token.
+
+_NAMED: Final = re.compile(rb"([-_.a-zA-Z0-9]{1,253})(:[0-9]*)?$")
 
 _BEARER: Final = b"bearer "
 _FORM: Final = b"""<!doctype html>
@@ -136,6 +144,28 @@ def _read(statement: Value) -> User | None:
         case [str(name), list(grants)]:
             return User(name, tuple(parse_grant(str(grant)) for grant in grants))
     raise ProtocolError("the node described the user's rights in an unknown form")
+
+
+def check_host(request: HttpRequest, path: bytes, expected: str) -> None:
+    """Check that the host is an address or one of the names in `expected`, separated by spaces; empty: any is right.
+
+    The host in a target of the form `http://host/path` takes the header's place, which only HTTP/1.0 may lack (RFC
+    9112, 3.2).  The serving loop leaves requests for other hosts to the gateway.
+
+    Raises:
+        RefusedRequest: 421.
+    """
+    host = target.authority_of(request.target, request.headers.get(b"host"))
+    if not expected or host is None or path in HEALTH or is_expected_host(host, expected.encode()):
+        return
+    found = _NAMED.match(host)
+    name = found[1].decode().lower() if found else "NAME"
+    line = (
+        f"the host {name} is neither an address nor a name of this server, so a web page of another site may have "
+        f'sent the request; if the name is right, add http_hosts = "{name}" to the settings and start the node again, '
+        f"or start `gossipkv http` with --http-hosts {name}"
+    )
+    raise RefusedRequest(text(421, line, BadRequest.code))
 
 
 def is_of_its_origin(request: HttpRequest) -> bool:

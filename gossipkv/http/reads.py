@@ -158,6 +158,7 @@ class ReadContext:
         alone: The gateway has no node, so nothing is here without asking.
         session: Keeps a gateway that asks several nodes from stepping back.
         permissions: The rights of clients; None: all that this gateway may do.
+        hosts: The names that `Host` may have, separated by spaces; empty: any.
         may_write: Clients may write. A gateway alone writes as itself, so it needs its operator's consent.
         now_s: The time of day.
         streams: The event streams.
@@ -170,6 +171,7 @@ class ReadContext:
     alone: bool = False
     session: ReadSession | None = None
     permissions: HttpPermissions | None = None
+    hosts: str = ""
     may_write: bool = True
     now_s: Callable[[], float] = time.time
     streams: EventStreams = field(default_factory=EventStreams)

@@ -26,7 +26,7 @@ from gossipkv.http.changes import changes, wants_changes
 from gossipkv.http.health import healthz, livez, readyz
 from gossipkv.http.metrics import debug_vars, metrics
 from gossipkv.http.page.pages import StatusPages
-from gossipkv.http.permissions import refused
+from gossipkv.http.permissions import check_host, refused
 from gossipkv.http.read_options import read_options, write_options
 from gossipkv.http.reads import ALLOW, DataRequest, check_name, is_table, read_one, unanswered
 from gossipkv.http.reads import refused as refused_data
@@ -101,6 +101,7 @@ class Site:
         """Answer a request; the input of clients and nodes raises no error."""
         try:
             found = target.parse(request.target)
+            check_host(request, found.path, self._context.hosts)
             if self._permissions is not None:
                 if found.path == LOGIN:
                     return await self._permissions.log_in(request)

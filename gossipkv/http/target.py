@@ -24,7 +24,7 @@ MAX_TARGET_BYTES: Final = 8 * 1024  # The limit of nginx and Apache.  Longer key
 NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")  # The name of a database or a version.
 
 _ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2}).{0,2}", re.DOTALL)
-_ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
 _ASTERISK: Final = b"*"
 
 
@@ -65,6 +65,11 @@ def parse(raw: bytes) -> RequestTarget:
         return RequestTarget(path, name or None, unquote_to_bytes(key) if slash else None, _options(query))
     name = database.decode("utf-8", "replace")
     return RequestTarget(path, name or None, key if slash else None, _options(query))
+
+
+def authority_of(raw: bytes, other: bytes | None) -> bytes | None:
+    """Return host and port in a target of the form `http://host/path`; `other` for other targets."""
+    return other if (begin := _ABSOLUTE.match(raw)) is None else begin[1]
 
 
 def too_long() -> HttpAnswer:

@@ -182,6 +182,7 @@ class GatewayProcess:
             leash=worn,
             types=self._types,
             limits=limits_of(self._config),
+            hosts=self._config.expected_hosts,
             is_secured=self._config.tls_certificate is not None and "http_listen" in self._config.tls_listeners,
         )
 

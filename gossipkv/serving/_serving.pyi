@@ -147,6 +147,7 @@ class Core:
         group: LoopGroup,
         pump: int = 0,
         resp_databases: Sequence[str] = (),
+        hosts: str = "",
     ) -> Self: ...
     @property
     def lock(self) -> CoreLock | None: ...

@@ -49,4 +49,5 @@ def make_core(config: Config, *, seed: int, node: str, group: LoopGroup, pump: i
         group=group,
         pump=pump,
         resp_databases=config.resp_databases,
+        hosts=config.expected_hosts,
     )

@@ -34,7 +34,7 @@ from gossipkv.settings.access import AccessSettings
 from gossipkv.settings.databases import DatabaseSettings, nearest, read_databases, read_options
 from gossipkv.settings.datasets import DatasetSettings, ReplicationSettings, SourceSettings
 from gossipkv.settings.gossip import GossipSettings
-from gossipkv.settings.http import HttpSettings
+from gossipkv.settings.http import HttpSettings, expected_hosts
 from gossipkv.settings.masking import Option, is_url, mask_url
 from gossipkv.settings.node_variables import NODE_VARIABLE, TOKEN_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
@@ -149,6 +149,12 @@ class Config(
 
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
 
+    @property
+    def expected_hosts(self) -> str:
+        """The names that `Host` may have, separated by spaces; empty: any."""
+        own = (self.listen, self.advertise, self.http_listen)
+        return "" if self.users else expected_hosts(own, self.http_hosts)
+
     def origin(self, name: str) -> str:
         """Return the source of the value of setting `name`, or `default`."""
         return self.origins.get(name, "default")
@@ -244,13 +250,16 @@ class _File:
         return found
 
 
+_LISTED: Final = ("addresses", "places", "hosts")
+
+
 def _text_of(setting: Setting, value: object, where: str) -> str:
     """Return a TOML value as the text that the environment would hold; TOML's own types must fit the kind."""
     if isinstance(value, bool):
         fits = setting.kind == "bool"
         text = say(value)
     elif isinstance(value, list):
-        fits = setting.kind in {"addresses", "places"} and all(isinstance(item, str) for item in value)
+        fits = setting.kind in _LISTED and all(isinstance(item, str) for item in value)
         text = ",".join(map(str, value))
     elif isinstance(value, int | float):  # A missing unit is reported when the text is parsed.
         fits = setting.kind in {"ratio", *UNITS} or (isinstance(value, int) and setting.kind == "count")
@@ -260,7 +269,7 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
         fits = isinstance(value, str) and plain
         text = str(value)
     if not fits:
-        lists = dict.fromkeys(("addresses", "places"), "a string or an array of strings")
+        lists = dict.fromkeys(_LISTED, "a string or an array of strings")
         words = {"bool": "true or false", "count": "a number", **lists}
         wanted = words.get(setting.kind, "a string")
         raise ConfigError(

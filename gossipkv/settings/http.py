@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from gossipkv.settings.setting import count, plain, read_listen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gossipkv.address import Address
 
 # A media type of RFC 9110, including parameters; it cannot contain the start of another header.
@@ -33,6 +35,25 @@ def read_media_type(text: str) -> str:
     return text.strip()
 
 
+_HOST: Final = re.compile(r"[-_a-zA-Z0-9]+(\.[-_a-zA-Z0-9]+)*\.?")
+_ANY_HOST: Final = "*"
+_HOSTS_FORM: Final = f"names of hosts without ports, comma-separated; or {_ANY_HOST} for any"
+
+
+def read_hosts(text: str) -> tuple[str, ...]:
+    """Parse names of hosts, separated by commas.  Raises ValueError."""
+    names = () if text.strip() in {"", "none"} else tuple(part.strip() for part in text.split(","))
+    if not all(name == _ANY_HOST or _HOST.fullmatch(name) for name in names):
+        raise ValueError(f"expected {_HOSTS_FORM}")
+    return names
+
+
+def expected_hosts(own: Iterable[Address | None], further: Iterable[str]) -> str:
+    """Return the names that `Host` may have, in lower case, separated by spaces; empty: any."""
+    names = ["localhost", *(address.host for address in own if address is not None), *further]
+    return "" if _ANY_HOST in further else " ".join(name.lower().removesuffix(".") for name in names)
+
+
 @dataclass(frozen=True, kw_only=True)
 class HttpSettings:
     """The answers of a node by HTTP.
@@ -50,6 +71,13 @@ class HttpSettings:
         USUAL_MEDIA_TYPE, "text", USUAL_MEDIA_TYPE, MEDIA_TYPE_FORM, read_media_type,
         meaning="media type of values by HTTP, unless the database has its own",
         why="bytes of unknown type",
+    )  # fmt: skip
+    http_hosts: tuple[str, ...] = plain(
+        (), "hosts", "none", _HOSTS_FORM, read_hosts,
+        meaning=
+            "names that the `Host` of requests may have besides addresses, `localhost` and the names in `advertise`, "
+            "`listen` and `http_listen`; it may have any with `users`",
+        why="by DNS rebinding, web pages of other sites reach a node under their own names",
     )  # fmt: skip
     http_max_connections: int = count(
         4096, 1, 1_000_000,

@@ -47,6 +47,42 @@ cdef inline bint word_is(const Blob* word, const char* name) noexcept nogil:
     return True
 
 
+cdef inline bint host_is_expected(Blob host, Blob names) noexcept nogil:
+    """Return True if a `Host` is an address, or one of the names: in lower case, separated by spaces; empty: any is.
+
+    No name looks like an address: digits with three dots, or hexadecimal digits and colons in brackets. A port and the
+    last dot of a name are ignored.
+    """
+    cdef Py_ssize_t size = host.size
+    cdef Py_ssize_t same = 0  # The bytes that the host shares with the current name; -1 if they differ.
+    cdef Py_ssize_t i
+    cdef int dots = 0
+    cdef int letters = 0
+    if names.size == 0:
+        return True
+    while size > 0 and 0x30 <= host.data[size - 1] <= 0x39:
+        size -= 1
+    size = size - 1 if size > 0 and host.data[size - 1] == 0x3A else host.size
+    size -= size > 0 and host.data[size - 1] == 0x2E
+    if size > 2 and host.data[0] == 0x5B and host.data[size - 1] == 0x5D:
+        for i in range(1, size - 1):
+            letters += hex_digit(host.data[i]) < 0 and host.data[i] != 0x3A and host.data[i] != 0x2E
+        return letters == 0
+    for i in range(size):
+        dots += host.data[i] == 0x2E
+        letters += host.data[i] != 0x2E and not 0x30 <= host.data[i] <= 0x39
+    if dots == 3 and letters == 0:
+        return True
+    for i in range(names.size):
+        if names.data[i] == 0x20:
+            if same == size:
+                return True
+            same = 0
+        else:
+            same = same + 1 if 0 <= same < size and lower(host.data[same]) == names.data[i] else -1
+    return same == size
+
+
 cdef inline void put_word(Buffer* out, const char* word) noexcept nogil:
     put_bytes(out, <const uint8_t*>word, <Py_ssize_t>strlen(word))
 

@@ -196,9 +196,9 @@ def test_what_is_in_flight_when_the_node_ends_is_answered(tmp_path, source):
     # A busy machine may be slow: another test shows that connections are cut after `drain_timeout`.
     with node_with_http(tmp_path, source, "--drain-timeout", "1h", "--output-timeout", "1h") as (node, address):
         with dial(address) as slow, dial(address) as idle:
-            idle.sendall(b"GET /geo/paris HTTP/1.1\r\nHost: h\r\n\r\n")
+            idle.sendall(b"GET /geo/paris HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert idle.recv(1 << 16).endswith(b"France")
-            slow.sendall(b"GET /geo/big HTTP/1.1\r\nHost: h\r\n\r\n")
+            slow.sendall(b"GET /geo/big HTTP/1.1\r\nHost: localhost\r\n\r\n")
             begun = slow.recv(1 << 10)
             node.process.send_signal(signal.SIGTERM)
             assert idle.recv(1) == b""
@@ -233,7 +233,7 @@ def test_a_thousand_idle_connections(tmp_path, source):
             connection = stack.enter_context(dial(address))
             connection.sendall(b"GET /geo/paris HT")
         with dial(address) as pipelined:
-            pipelined.sendall(b"GET /geo/paris HTTP/1.1\r\nHost: h\r\n\r\n" * 1000)
+            pipelined.sendall(b"GET /geo/paris HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
             pipelined.shutdown(socket.SHUT_WR)
             assert read_all(pipelined).count(b"France") == 1000
         ((_, gateway),) = gateways(node)
@@ -279,6 +279,39 @@ def test_a_gateway_alone_outlives_its_nodes(tmp_path, source):
             assert get(alone.address, "/geo/paris")[0] == 502
         alone.process.send_signal(signal.SIGTERM)
         assert alone.process.wait(PATIENCE_S) == 0
+
+
+def rebound(address, path, *options):
+    """Return the status for curl, to whose name service `evil.example` is this machine, and the body."""
+    host, port = address.split(":")
+    command = ["curl", "-s", "-w", "%{stderr}%{http_code}", "--resolve", f"evil.example:{port}:{host}", *options]
+    done = subprocess.run([*command, f"http://evil.example:{port}{path}"], check=True, capture_output=True, text=True)
+    return int(done.stderr), done.stdout
+
+
+def test_a_page_of_another_site_reaches_no_node_without_users(tmp_path, source):
+    """DNS rebinding: the page's name means this machine. Users, or the setting, allow the name."""
+    with node_with_http(tmp_path, source) as (node, address):
+        for options in ((), ("-T", os.devnull), ("-d", "{}")):
+            for path in ("/geo/paris", "/geo/_mput", "/metrics", "/", "/static/page.css"):
+                status, line = rebound(address, path, *options)
+                assert (status, 'add http_hosts = "evil.example" to' in line) == (421, True), (path, options)
+        assert [rebound(address, path)[0] for path in ("/livez", "/readyz", "/healthz")] == [200] * 3
+        port = address.split(":")[1]
+        assert get(f"localhost:{port}", "/geo/paris")[::2] == (200, b"France")
+        for more, status in ((), 421), (("--http-hosts", "other, evil.example"), 200), (("--http-hosts", "*"), 200):
+            with Alone("--node", node.address, "--listen", "127.0.0.1:0", *more) as alone:
+                assert rebound(alone.address, "/geo/paris")[0] == status
+                assert get(alone.address, "/geo/paris")[::2] == (200, b"France")
+    users = tmp_path / "users"
+    users.write_text('[anonymous]\nmay = ["read:*", "see"]\n')
+    users.chmod(0o600)
+    for options in ("--users", str(users)), ("--http-hosts", "evil.example"):
+        place = tmp_path / options[0]
+        place.mkdir()
+        with node_with_http(place, source, *options) as (_, address):
+            assert rebound(address, "/geo/paris") == (200, "France")
+            assert rebound(address, "/metrics")[0] == 200
 
 
 def test_gateways_share_a_port_if_they_all_say_so(tmp_path):

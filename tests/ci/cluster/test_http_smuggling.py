@@ -12,6 +12,7 @@ from tests.ci.cluster.test_http import gateways
 from tests.unit.serving.http_smuggling import ATTACKS, FOLLOWED, SMUGGLED
 
 PLAIN = b"GET /db/k HTTP/1.1\r\nHost: h\r\n\r\n"
+OPTIONS = ("--http-listen", "127.0.0.1:0", "--http-hosts", "*")
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def address(tmp_path_factory):
     version = place / "source" / "db" / "1"
     version.mkdir(parents=True)
     (version / "part-00000.tsv").write_bytes(b"k\tv\nten\t" + SMUGGLED + b"\n")
-    with NodeProcess(place, "--http-listen", "127.0.0.1:0", source=place / "source") as node:
+    with NodeProcess(place, *OPTIONS, source=place / "source") as node:
         node.ready()
         wait_for(node.address, "db", "1")
         host, _, port = gateways(node)[-1][0].rpartition(":")

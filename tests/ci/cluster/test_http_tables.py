@@ -51,7 +51,7 @@ def dial(node):
 
 
 def request(method, path, body=b"", *headers):
-    lines = [f"{method} {path} HTTP/1.1", "Host: h", *headers, f"Content-Length: {len(body)}"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers, f"Content-Length: {len(body)}"]
     lines = lines if body or method in {"PUT", "POST"} else lines[:-1]
     return "\r\n".join([*lines, "", ""]).encode() + body
 

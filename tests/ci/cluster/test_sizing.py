@@ -26,7 +26,7 @@ from tests.unit.serving.secured import Authority
 MIB = 1 << 20
 TLS_CONNECTIONS = 1000
 BODY_MIB = 2  # The maximum size of a body.
-POST = b"POST /db/_mget HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+POST = b"POST /db/_mget HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 BLOCKS = [block.text for block in blocks_of("docs/operators/sizing.md")]
 
 

@@ -186,6 +186,7 @@ def test_the_compose_file_fits_the_program() -> None:
     for name, node in nodes.items():
         config = load(None, node["environment"], {})
         assert (config.node, [address.host for address in config.join]) == (name, list(nodes))
+        assert config.expected_hosts == "", "Prometheus asks by name, which is refused otherwise"
         assert int(node["stop_grace_period"].removesuffix("s")) * 1000 > 2 * config.drain_timeout
         assert (DEPLOY / node["build"]["context"] / node["build"]["dockerfile"]).resolve() == DEPLOY / "Dockerfile"
     mounted = [volume for found in services.values() for volume in found["volumes"] if volume.startswith(("./", "../"))]

@@ -130,7 +130,7 @@ def test_the_manifests_fit_the_program(release: str) -> None:
     (node,) = pod["containers"]
     config = load(None, environ, {})
     assert (config.node, str(config.advertise)) == ("gossipkv-1", "gossipkv-1.gossipkv-nodes:7070")
-    assert config.advertise_address == "10.0.0.5"
+    assert (config.advertise_address, config.http_hosts) == ("10.0.0.5", ("*",))
     mounts = [mount["mountPath"] for mount in node["volumeMounts"]]
     for path in filter(None, (config.data, config.key_ring, config.users, config.tls_key, config.tls_peers)):
         assert any(path.is_relative_to(mount) for mount in mounts), path

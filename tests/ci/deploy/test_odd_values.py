@@ -31,6 +31,7 @@ ODD = {
         isolationGroupLabel: null
         settings: {join: ["gossipkv-nodes:7070", "10.0.0.9:7070"], tls_listeners: [listen, resp_listen],
                    key_ring: null, insecure_gossip: "yes", log_format: null, resp_databases: [geo], source: null,
+                   http_hosts: [db.example.org, gossipkv],
                    isolation_group: rack-1}
         """,
     "ports": """
@@ -141,6 +142,9 @@ def test_lists_are_joined_and_nulls_remove(tmp_path: Path) -> None:
     assert config.tls_listeners == ("listen", "resp_listen")
     assert (config.key_ring, config.users, config.source, config.log_format) == (None, None, None, "text")
     assert (config.isolation_group, config.resp_databases) == ("rack-1", ("geo",))
+    assert config.expected_hosts.split() == [
+        *("localhost", "0.0.0.0", "gossipkv-1.gossipkv-nodes", "db.example.org", "gossipkv")
+    ]
 
 
 def test_ports_follow_the_settings(tmp_path: Path) -> None:

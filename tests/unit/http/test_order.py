@@ -10,7 +10,8 @@ TYPES = Types("text/plain", {"db": "image/png"})
 
 def test_an_order_is_one_line_and_comes_back():
     limits = GatewayLimits(max_connections=7, idle_timeout_ms=0)
-    order = GatewayOrder(Address("::1", 7070), 4, "n\n1", Address("::1", 8080), 5, 6, TYPES, limits, is_secured=True)
+    own, here = Address("::1", 7070), Address("::1", 8080)
+    order = GatewayOrder(own, 4, "n\n1", here, 5, 6, TYPES, limits, "a b", is_secured=True)
     line = order.to_line()
     assert line.count(b"\n") == 1
     assert GatewayOrder.from_line(line) == order

@@ -66,7 +66,7 @@ async def test_a_child_that_lost_its_node(nursery):
     with capture_logs() as lines:
         nursery.start_soon(kept.run, os.close)
         client, served = (trio.socket.from_stdlib_socket(end) for end in socket.socketpair())
-        kept.take(served.detach(), b"GET /debug/vars HTTP/1.1\r\nHost: h\r\n\r\n", None)
+        kept.take(served.detach(), b"GET /debug/vars HTTP/1.1\r\nHost: localhost\r\n\r\n", None)
         with trio.fail_after(60), client:
             await client.recv(1)
             while not (ended := [line for line in lines if line["event"] == "http_ended"]):

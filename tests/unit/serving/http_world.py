@@ -97,6 +97,10 @@ class Asker:
         return [result.value, origin, {"node": result.other_node or NODE}]
 
 
+async def looking(_request, found):
+    return text(200, f"the gateway's own {found.path.decode()}")
+
+
 class Pages:
     """Pages, which are no reads."""
 
@@ -113,10 +117,10 @@ class Pages:
 class Gateway:
     """One connection to a gateway."""
 
-    def __init__(self, ask: Asker | None = None) -> None:
+    def __init__(self, ask: Asker | None = None, *, hosts: str = "") -> None:
         content_type = lambda name: content_type_of(name).encode()  # noqa: E731  # It is said once.
-        context = ReadContext(ask or Asker(), NODE, content_type, now_s=lambda: DATE_S)
-        self.site = Site(context, {}, Pages())
+        context = ReadContext(ask or Asker(), NODE, content_type, hosts=hosts, now_s=lambda: DATE_S)
+        self.site = Site(context, dict.fromkeys((b"/healthz", b"/metrics"), looking), Pages())
         self.exchange = HttpExchange(RequestLimits(), dates=Dates(lambda: DATE_S))
 
     async def answers(self, data: bytes) -> list[bytes]:

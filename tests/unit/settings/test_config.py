@@ -56,6 +56,7 @@ OTHERS = {
     "retire_max": ("2h", 7_200_000), "proxy_timeout": ("1s", 1000),
     "proxy_stage_timeout": ("20ms", 20), "http_listen": ("[::1]:8080", Address("::1", 8080)),
     "content_type": ("text/plain; charset=utf-8", "text/plain; charset=utf-8"), "http_max_connections": ("9", 9),
+    "http_hosts": ("db.example.org, N1", ("db.example.org", "N1")),
     "backup_roots": ("/b,s3://b/x/", ("/b", "s3://b/x")), "backup_abandon_after": ("2h", 7_200_000),
     "users": ("/etc/g/users", Path("/etc/g/users")), "tls_certificate": ("/etc/g/n.pem", Path("/etc/g/n.pem")),
     "tls_listeners": ("resp_listen, listen", ("resp_listen", "listen")),
@@ -416,3 +417,25 @@ def test_the_stage_of_a_forwarded_read():
     assert load().stage_timeout == 33
     assert load(flags={"proxy_timeout": "10ms", "replication": "64"}).stage_timeout == 1
     assert load(flags={"proxy_stage_timeout": "5ms"}).stage_timeout == 5
+
+
+def test_hosts_are_asked_for_without_users_only():
+    """A list of the file, an environment variable; own names are in, in lower case, and `*` stands for any."""
+    flags = {"listen": "[::1]:7070", "advertise": "N1.Example.org.:7070", "http_listen": "n1:8080"}
+    config = load(None, {"GOSSIPKV_HTTP_HOSTS": "DB.example.org., n1"}, flags)
+    assert config.expected_hosts == "localhost ::1 n1.example.org n1 db.example.org n1"
+    assert load(None, {}, {"users": "/etc/g/users"}).expected_hosts == ""
+    assert load(None, {}, {"http_hosts": "n1,*"}).expected_hosts == ""
+    assert load(None, {}, {"listen": "*:7070"}).expected_hosts == "localhost *", "`*` there is no word for any"
+
+
+def test_hosts_are_a_list_in_the_file(tmp_path):
+    path = tmp_path / "g.toml"
+    path.write_text('http_hosts = ["db.example.org", "gossipkv"]\n')
+    assert load(path, {}, {}).http_hosts == ("db.example.org", "gossipkv")
+
+
+@pytest.mark.parametrize("text", ["n1:8080", "[::1]", "http://n1", "a..b", "*.example.org", "n1,,n2", "ü"])
+def test_what_is_no_host(text):
+    with pytest.raises(ConfigError, match="names of hosts without ports"):
+        load(None, {}, {"http_hosts": text})

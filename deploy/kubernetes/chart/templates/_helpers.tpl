@@ -20,6 +20,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
   "backup_roots" "/var/lib/gossipkv/backups"
   "listen" "0.0.0.0:7070"
   "http_listen" "0.0.0.0:8080"
+  "http_hosts" "*"
   "log_format" "json" }}
 {{- $given := dict }}
 {{- range $name, $value := .Values.settings }}

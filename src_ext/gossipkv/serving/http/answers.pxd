@@ -26,6 +26,7 @@ cdef struct HttpWords:  # the variable words of answers, shared by all connectio
     MediaType* types  # databases with another media type, in ascending order
     Py_ssize_t type_count
     Blob node  # name of this node
+    Blob hosts  # names that `Host` may have, as `host_is_expected` takes them; empty: any
     bint draining  # each connection ends after its pending answers
     int64_t now_s  # since 1970
     int64_t dated_s  # second in which `dated` was written

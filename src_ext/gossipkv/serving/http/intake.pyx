@@ -10,6 +10,7 @@ has: its one `Content-Length` is digits, and nothing else in the head could say 
 from libc.stdint cimport uint8_t
 
 from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._text cimport host_is_expected
 from gossipkv.wire._wire cimport TRUE, Blob, Cursor, Envelope, put, put_array, put_bin, put_map, put_text
 
 cdef enum:
@@ -34,6 +35,8 @@ cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* dat
             break
         length = read_plain(data + at, size - at, &plain)
         if length >= 0 and plain.wanted == WRITTEN and not is_table(core, &plain.database):
+            length = STRANGE
+        if length >= 0 and plain.host.data != NULL and not host_is_expected(plain.host, state.words.hosts):
             length = STRANGE
         if length > 0 and find_room(core, connection, length + HTTP_PARAMS_BYTES):
             write_plain_request(core, connection, &plain, &request)

@@ -18,6 +18,7 @@ cdef enum PlainMethod:
 
 cdef struct PlainRequest:
     PlainMethod method
+    Blob host  # NULL without the header
     Blob database
     Blob key  # key with its escapes
     Py_ssize_t escapes  # number of `%XX` in the key

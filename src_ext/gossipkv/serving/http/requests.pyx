@@ -8,7 +8,7 @@ r"""HTTP/1.1: a parser of plain requests.
     Content-Length: 3\r\n                   one, of digits alone, at most `MAX_BODY`; the value follows the head
     \r\n
 
-Every other request is *strange*: another body, another target, a condition on a write, a header that affects the
+Every other request is *strange*: a host that the node does not expect (`request/intake.pyx`), another body, another target, a condition on a write, a header that affects the
 answering version, or no HTTP. Strange requests are not refused here: the connection is detached, and the gateway judges
 them with h11 (`request/intake.pyx`). So this parser reads only a part of the grammar that every reader has always read
 alike, and its table lists allowed headers.
@@ -99,7 +99,7 @@ cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, PlainRequest* p
     cdef Py_ssize_t left = NOT_WHOLE if size < MAX_HEAD else STRANGE  # The result if the bytes end within the head.
     plain.is_last = False
     plain.wanted = WHOLE
-    plain.tag = plain.token = plain.body = Blob(NULL, 0)
+    plain.host = plain.tag = plain.token = plain.body = Blob(NULL, 0)
     plain.method = READ_KEY
     if memcmp(data, b"GET /", min(size, <Py_ssize_t>5)) == 0:
         at = data + 5
@@ -223,6 +223,8 @@ cdef int read_field(const uint8_t** at, const uint8_t* end, PlainRequest* plain)
     while begin < stop and ((stop - 1)[0] == 0x20 or (stop - 1)[0] == 0x09):
         stop -= 1
     value = Blob(begin, stop - begin)
+    if meaning == HOST:
+        plain.host = value
     if meaning == CONNECTION:
         plain.is_last = word_is(&value, b"close")
         return meaning if plain.is_last or word_is(&value, b"keep-alive") else STRANGE

@@ -54,7 +54,8 @@ cdef class Core:
     cdef LatencyHistogram answered
     cdef LatencyHistogram handed_off
 
-    cdef list http_types  # owns the bytes that the HTTP words point to
+    cdef list http_types  # these own the bytes that the HTTP words point to
+    cdef bytes http_hosts
     cdef int set_databases(self, list names) except -1
     cdef int keep_types(self, str usual, dict by_database) except -1
     cdef int check_thread(self) except -1

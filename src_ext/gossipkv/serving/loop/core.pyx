@@ -53,6 +53,7 @@ cdef class Core:
         LoopGroup group not None,
         int pump=0,
         resp_databases=(),
+        str hosts not None="",
     ):
         if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued) < 1 or min(
             max_in_flight, scan_limit
@@ -99,6 +100,8 @@ cdef class Core:
         self.connections.http.node = self.driver.own_name
         self.connections.http.dated_s = -1
         self.connections.http.table = <PyObject*>self.published
+        self.http_hosts = hosts.encode()
+        self.connections.http.hosts = blob_of(self.http_hosts)
         self.keep_types("application/octet-stream", {})
         self.set_databases([name.encode() for name in resp_databases])
         begin_step(self)
