@@ -24,7 +24,7 @@ from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, TooLarge, 
 from gossipkv.http import target
 from gossipkv.http.answers import HttpAnswer, RefusedRequest, refusal, text
 from gossipkv.log import Log, Sparing
-from gossipkv.wire._wire import is_expected_host
+from gossipkv.wire.hosts import is_expected_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable

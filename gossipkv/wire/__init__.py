@@ -10,6 +10,7 @@ Read in this order:
     json_form.py  values in JSON
     key_text.py   keys in one form for people to read and type
     http_date.py  HTTP dates
+    hosts.py      hosts of HTTP requests
     latency.py    a histogram of durations, of fixed size, that nodes and clients add up
     method_table.py  the methods with their options, for the reference
     answer_table.py  the fields of their answers, for the reference

@@ -116,6 +116,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.dataset.build._assigner": Proof("tests/unit/dataset/build/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace.hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace.key_index": Proof("tests/unit/keyspace/test_key_index.py", "tests.oracle.key_index"),
+    "gossipkv.wire.hosts": Proof("tests/unit/wire/test_hosts.py", "tests.oracle.hosts"),
     "gossipkv.wire.latency": Proof("tests/unit/wire/test_latency.py", "tests.oracle.histogram"),
     "gossipkv.loadtest.dialect": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest.generator": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),

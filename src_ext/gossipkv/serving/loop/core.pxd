@@ -56,7 +56,7 @@ cdef class Core:
 
     cdef list http_types  # these own the bytes that the HTTP words point to
     cdef bytes http_hosts
-    cdef int set_databases(self, list names) except -1
+    cdef int set_names(self, list names, bytes hosts) except -1
     cdef int keep_types(self, str usual, dict by_database) except -1
     cdef int check_thread(self) except -1
     cdef int release_retired(self) except -1

@@ -52,8 +52,7 @@ cdef class Core:
         str node not None="",
         LoopGroup group not None,
         int pump=0,
-        resp_databases=(),
-        str hosts not None="",
+        resp_databases=(), str hosts not None="",
     ):
         if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued) < 1 or min(
             max_in_flight, scan_limit
@@ -100,15 +99,15 @@ cdef class Core:
         self.connections.http.node = self.driver.own_name
         self.connections.http.dated_s = -1
         self.connections.http.table = <PyObject*>self.published
-        self.http_hosts = hosts.encode()
-        self.connections.http.hosts = blob_of(self.http_hosts)
         self.keep_types("application/octet-stream", {})
-        self.set_databases([name.encode() for name in resp_databases])
+        self.set_names([name.encode() for name in resp_databases], hosts.encode())
         begin_step(self)
 
-    cdef int set_databases(self, list names) except -1:
-        """Set the databases that RESP clients select by number."""
+    cdef int set_names(self, list names, bytes hosts) except -1:
+        """Set the databases that RESP clients select by number, and the hosts for which HTTP is answered."""
         cdef int i
+        self.http_hosts = hosts
+        self.connections.http.hosts = blob_of(hosts)
         self.resp_databases = names
         self.resp_name_count = <int>len(names)
         self.resp_names = <Blob*>calloc(self.resp_name_count + 1, sizeof(Blob))
