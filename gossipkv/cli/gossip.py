@@ -71,7 +71,7 @@ def _write_members(members: list[Row], *, as_json: bool) -> None:
 
 
 def _state(member: MemberReport) -> str:
-    return member.state + ", claimed twice" * member.claimed_twice
+    return member.state + ", claimed twice" * member.claimed_twice + (f": {member.misfit}" if member.misfit else "")
 
 
 def _changes(client: Client, before: dict[str, Row]) -> Iterator[Row]:

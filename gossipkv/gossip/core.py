@@ -91,7 +91,8 @@ class Gossip:
         silent: bool = False,
     ) -> None:
         """`silent`: the epoch of `me` is not durable yet, so this node sends nothing until `speak`."""
-        own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, MemberState.ALIVE)
+        id_, alive = member_id(me.name), MemberState.ALIVE
+        own = Member(id_, me.name, me.uuid, me.address, me.epoch, 0, alive, envelope.versions)
         self.members = MemberTable(own, limits.max_members)
         self._profile = profile
         self._random = random
@@ -221,7 +222,17 @@ class Gossip:
 
     def take(self) -> list[Effect]:
         """Return the effects since the last call, in order."""
+        self._outbox.envelope.use(self.protocol)
         return self._outbox.take()
+
+    @property
+    def protocol(self) -> int:
+        """The newest protocol version that all members announce; while some were not met again, this node's oldest.
+
+        A writer of a new format asks for it.
+        """
+        oldest = self._outbox.envelope.versions.oldest
+        return oldest if self._joining.seeking else max(oldest, self.members.agreed)
 
     def suspect_hint(self, id_: bytes, *, now_ms: int) -> None:
         """Probe a member soon, since a request to it failed elsewhere."""

@@ -23,7 +23,7 @@ from gossipkv.gossip.packets.messages import (
     Delta,
     MemberVerdict,
 )
-from gossipkv.gossip.packets.prefix import NO_CLUSTER, DroppedPacket, cluster_id_of
+from gossipkv.gossip.packets.prefix import NO_CLUSTER, DroppedPacket, cluster_id_of, version_of
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
@@ -114,6 +114,9 @@ class Inbox:
             answer = self._reply(message, cluster_id_of(request), now_ms)
         except DroppedPacket as dropped:
             self._counters[f"dropped_{dropped.reason}"] += 1
+            absent = self._members.peers.get(dropped.sender)
+            if absent is not None and not absent.reachable:  # It may be back as another release: see if it fits.
+                self._joining.look(absent.member.address, now_ms)
             if dropped.reason == "cluster_name":
                 return Envelope(self._cluster).wrap(messages.refusal(self._id, self._cluster))
             return None
@@ -123,7 +126,7 @@ class Inbox:
         if answer is None:
             self._counters["dropped_request"] += 1
             return None
-        return self._envelope.wrap(answer)
+        return self._envelope.wrap(answer, version_of(request))  # The asker may be older than the members.
 
     def receive_ack(self, packet: bytes, now_ms: int) -> None:
         """Process an ACK that came over TCP.

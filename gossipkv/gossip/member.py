@@ -16,10 +16,13 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gossipkv.protocol import FIRST
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.address import Address
+    from gossipkv.protocol import ProtocolVersions
 
 ID_BYTES = 8
 UUID_BYTES = 16
@@ -65,6 +68,7 @@ class Member(NamedTuple):
     epoch: int
     incarnation: int
     state: MemberState
+    versions: ProtocolVersions = FIRST  # The versions of the protocol that it speaks.
 
     @property
     def rank(self) -> Rank:

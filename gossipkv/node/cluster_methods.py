@@ -59,6 +59,7 @@ class ClusterMethods:
         mine, theirs, prover = self._cluster.hello, hello.of_fields(fields), self._cluster.prover
         is_proven = self._prove(theirs.uuid)
         mine.check(theirs)
+        mine = mine._replace(protocol=min(mine.versions.newest, theirs.versions.newest))
         if prover is not None:
             try:
                 mine, has_key = prover.answer(mine, theirs, b"%d %d" % (caller.pump, caller.handle))

@@ -17,16 +17,17 @@ from gossipkv.gossip.member import REACHABLE, MemberState, member_id
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import KEY_BYTES, SESSION_BYTES
-from gossipkv.gossip.packets.prefix import NO_CLUSTER
+from gossipkv.gossip.packets.prefix import NO_CLUSTER, version_of
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
 from gossipkv.node.peers.dialling import Dialling
-from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.node.peers.hello import Hello
 from gossipkv.node.peers.proof import Prover
 from gossipkv.node.publications import Publications
-from gossipkv.placement.shard_claim import NODES, Firmness, NodeEntry, ShardClaim, spoken_by
+from gossipkv.placement.shard_claim import NODES, Firmness, NodeEntry, ShardClaim
+from gossipkv.protocol import OURS
 from gossipkv.settings.quantity import SIZE, show
 
 if TYPE_CHECKING:
@@ -229,13 +230,6 @@ class Gossiping:
         """Return the names of the members with that uuid; several if a data directory was copied."""
         return [member.name for member in self._core.members.list() if member.uuid == uuid]
 
-    def spoken(self) -> dict[str, int]:
-        """Return the newest message revision that each other live member reads; 1 for one that has not published it."""
-        revisions = {entry.owner: spoken_by(entry.value) for entry in self.below(NODES)}
-        own = self._core.members.own.name
-        living = [member for member in self.members_known() if member.state in REACHABLE and member.name != own]
-        return {member.name: revisions.get(member.name, 1) for member in living}
-
     def names(self, path: str) -> list[str]:
         """Return the names directly below a path that any member has published, including suspect and dead ones."""
         return self._tree.children(path, all=True)
@@ -272,7 +266,17 @@ class Gossiping:
         record = self._directory.record
         epoch = 0 if self._core.silent else record.epoch
         cluster_id, uuid = bytes.fromhex(record.cluster_id), bytes.fromhex(record.uuid)
-        return Hello(PROTOCOL, cluster_id, uuid, epoch, record.store, record.life)
+        return Hello(OURS.newest, cluster_id, uuid, epoch, record.store, record.life, min=OURS.oldest, max=OURS.newest)
+
+    @property
+    def protocol(self) -> int:
+        """The newest protocol version that all members announce, in which this node writes."""
+        return self._core.protocol
+
+    def misfits(self) -> dict[str, str]:
+        """Return the nodes that share no protocol version with this node, and why, by name or else by address."""
+        names = {member.address: member.name for member in self._core.members.list()}
+        return {names.get(to, str(to)): why for to, why in self.agent.misfits.items()}
 
     def isolated(self) -> bool:
         """Return True if this node has heard from no member for so long that its knowledge of them is stale."""
@@ -302,6 +306,10 @@ class Gossiping:
         if reply is None:
             if self._core.silent:
                 raise Unavailable("this node is silent: its data directory is not writable; the node joins when it is")
+            if (version := version_of(request)) is not None and version not in OURS:
+                raise Unavailable(
+                    f"this node speaks {OURS}, and the request has version {version}", {"protocol": [*OURS]}
+                )
             raise Unavailable(
                 "the node does not answer this request: it is from another cluster, sealed with other keys, or damaged"
             )
@@ -310,7 +318,8 @@ class Gossiping:
     def members(self) -> list[Detail]:
         """Return the known members, by name."""
         twice, names = self.claimed_twice(), {entry.owner: entry.name for entry in self.below(NAMES)}
-        return [
+        misfits = self.misfits()
+        known: list[Detail] = [
             {
                 "node": member.name,
                 "address": names.get(member.name, str(member.address)),
@@ -318,8 +327,13 @@ class Gossiping:
                 "epoch": member.epoch,
                 "incarnation": member.incarnation,
                 "claimed_twice": member.name in twice,
+                "protocol": [*member.versions],
+                "misfit": misfits.pop(member.name, None),
             }
             for member in self._core.members.list()
+        ]
+        return known + [
+            {"node": address, "address": address, "state": "misfit", "misfit": why} for address, why in misfits.items()
         ]
 
     def members_by_state(self) -> dict[str, int]:

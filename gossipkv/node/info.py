@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.node.peers import hello
-from gossipkv.placement.shard_claim import SPEAKS
+from gossipkv.protocol import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,8 +88,8 @@ class Info:
         return {
             "name": "gossipkv",
             "version": self._identity.version,
-            "protocol": hello.PROTOCOL,
-            "speaks": {"this": SPEAKS, "all": min(cluster.spoken().values(), default=SPEAKS)},
+            "protocol": cluster.protocol,
+            "speaks": [*OURS],
             "cluster": self._identity.cluster,
             "node": self._identity.node,
             "resp": self._identity.resp,

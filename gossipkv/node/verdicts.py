@@ -78,6 +78,7 @@ class VerdictReport:
             publish_error=cluster.publish_error(),
             claimed_twice=(*cluster.claimed_twice(),),
             unreadable=(*self.unreadable(),),
+            misfits={**cluster.misfits()},
             draining=self.draining(),
             certificate_expires_s=ends_s,
             certificate_over=ends if left_s <= 0 else None,

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 NODES: Final = "nodes"
 
-# The newest revision of messages between nodes that this program reads; nodes that publish none read 1.
-SPEAKS: Final = 1
-MAX_SPOKEN: Final = 1 << 31
-
 
 class Firmness(enum.StrEnum):
     """Firmness of a claim; the firmer of two is kept."""
@@ -220,7 +216,7 @@ class ShardClaim:
         self.shard_id = shard_id
 
     def _publish(self, shard_id: str, firmness: Firmness) -> None:
-        value = {"claim": firmness.value, "count": self._count, "uuid": self._uuid, "speaks": SPEAKS}
+        value = {"claim": firmness.value, "count": self._count, "uuid": self._uuid}
         value |= {"leaving": True} if self._is_leaving else {}
         self._claims.publish(self._path(shard_id), msgpack.packb(value))
 
@@ -252,14 +248,6 @@ def place_of(name: str, value: bytes) -> ClaimPlace | None:
         case {"leaving": True}:
             return ClaimPlace(name.rpartition("@")[0], is_firm, is_leaving=True)
     return ClaimPlace(name.rpartition("@")[0], is_firm)
-
-
-def spoken_by(value: bytes) -> int:
-    """Return the newest revision of messages that the owner of an entry below `nodes` reads."""
-    match _unpack(value):
-        case {"speaks": int(speaks)} if 1 <= speaks <= MAX_SPOKEN:
-            return speaks
-    return 1
 
 
 def _free(taken: set[str]) -> str:

@@ -214,6 +214,7 @@ class MemberReport(Record):
     epoch: str = "-"
     incarnation: str = "-"
     claimed_twice: bool = False
+    misfit: str | None = None
 
 
 class DatasetReport(Record):
@@ -391,6 +392,7 @@ class NodeReport(Record):
     publish_error: str | None
     claimed_twice: tuple[str, ...]
     unreadable: tuple[str, ...]
+    misfits: dict[str, str]  # Nodes that share no protocol version with this one, by name or address, and why.
     draining: bool
     certificate_expires_s: int | None
     certificate_over: str | None

@@ -108,7 +108,10 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
         WireField("certificates", "map of nodes with a certificate to its end, in seconds since 1970"),
     ),
     "info": (
-        WireField("name, version, protocol", "`\"gossipkv\"`, the package's version, 1"),
+        WireField(
+            "name, version, protocol",
+            "`\"gossipkv\"`, the package's version, and the newest protocol version that all members announce",
+        ),
         WireField("cluster, node, epoch", "names; the epoch grows with each start and is kept in the data directory"),
         WireField("shard_id", "the node's place in the ring, a string, or nil"),
         WireField(
@@ -117,7 +120,7 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
         ),
         WireField("isolated", "true if the node hears no other member: its knowledge is stale"),
         WireField("publish_error", "the reason if the [tree](../operators/gossip.md) is full for this node, or nil"),
-        WireField("speaks", "the newest revision of messages that `this` node reads, and that `all` live members read"),
+        WireField("speaks", "the oldest and the newest protocol version of this node"),
         WireField("unreadable", "names of members of a later release whose entries this node cannot read"),
         WireField("claimed_twice", "names that [two nodes have](../operators/gossip.md#two-nodes-of-one-name)"),
         WireField(

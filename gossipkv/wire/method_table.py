@@ -202,7 +202,9 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
         WireMethod(
             "members", "", "", "List the members of the cluster.",
             "a list of maps, by name: `node`, `address`, `state` (`alive`, `suspect`, `dead`, `left`, or `silent` "
-            "for a node that hides itself), `epoch`, `incarnation`, `claimed_twice` (two nodes have this name)",
+            "for a node that hides itself), `epoch`, `incarnation`, `claimed_twice` (two nodes have this name), "
+            "`protocol` (the oldest and the newest version that it announces), `misfit` (nil, or why it shares no "
+            "protocol version with the asked node); then addresses that are no members, of the state `misfit`",
         ),
         WireMethod(
             "children", "path", "all",

@@ -17,7 +17,8 @@ from gossipkv.access.rights import COMMANDS, METHODS, Right
 from gossipkv.errors import GossipKVError, Unauthorized
 from gossipkv.gossip.member import MAX_EPOCH
 from gossipkv.node.identity import read_node
-from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.node.peers.hello import Hello
+from gossipkv.protocol import PROTOCOL_MAX
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import RegisterRequest, RequestKind, encode_request
 from gossipkv.table.peers.words import Words
@@ -82,6 +83,8 @@ def lies(true: Hello, me: AcceptorId) -> dict[str, list[Value]]:
         "nonce": [16 * b"n"],
         "proof": [36 * b"p"],
         "word": [16 * b"w"],
+        "min": [1 << 40],
+        "max": [(1 << 64) - 1],
     }
 
 
@@ -94,7 +97,7 @@ def requests(true: Hello, me: AcceptorId) -> Iterator[tuple[str, list[Value]]]:
         "ping": [[]],
         "auth": [[b"token"], [4000 * b"t"]],
         "cancel": [[0], [(1 << 32) - 1]],
-        "hello": [[hello] for hello in [*hellos, {**hellos[0], "protocol": PROTOCOL, "seen": invented(me)}]],
+        "hello": [[hello] for hello in [*hellos, {**hellos[0], "protocol": PROTOCOL_MAX, "seen": invented(me)}]],
         "gossip": [[b""], [b"G\x01\x00" + 40 * b"x"]],
     }
     assert sorted(params) == OPEN_METHODS
@@ -120,7 +123,7 @@ async def test_nothing_lasts_of_what_a_stranger_sends(cluster: SimulatedCluster)
     assert record is not None
     cluster_id = bytes.fromhex(record.cluster_id)
     me = AcceptorId(bytes.fromhex(record.uuid), record.store)
-    true = Hello(PROTOCOL, cluster_id, STRANGER, 1)
+    true = Hello(PROTOCOL_MAX, cluster_id, STRANGER, 1)
     refusals = []
     for method, params in requests(true, me):
         try:

@@ -214,7 +214,11 @@ class SeedJoin:
             request = self._exchange.request(flags, now_ms=now_ms)
         else:
             request = self._exchange.request_anonymously(flags)
-        self._outbox.ask(address, request, self._profile.ask_timeout_ms, partial(self._answered, address, seed))
+        then = partial(self._answered, address, seed)
+        # The members there may speak fewer versions than this node, and agree on another one than the members here.
+        oldest, newest = self._outbox.envelope.versions
+        version = oldest + seed.failures % (newest - oldest + 1)
+        self._outbox.ask(address, request, self._profile.ask_timeout_ms, then, version)
 
     def look(self, address: Address, now_ms: int) -> None:
         """Ask once whether a lost member is back at its address; with a new disk it may not even have a cluster id."""
@@ -244,7 +248,12 @@ class SeedJoin:
         """True if this node may take another cluster's id without leaving any member behind."""
         if self._members.reachable > 1:
             return False
-        return not asked or (len(self._members) == 1 and not any(seed.remembered for seed in self._seeds.values()))
+        return not asked or (len(self._members) == 1 and not self.seeking)
+
+    @property
+    def seeking(self) -> bool:
+        """True while a member of the last run has not answered."""
+        return any(seed.remembered for seed in self._seeds.values())
 
     @property
     def unseen(self) -> list[Address]:

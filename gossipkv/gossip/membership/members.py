@@ -37,7 +37,7 @@ class MemberPeer:
 class MemberTable:
     """This node and its peers; `peers` excludes this node."""
 
-    __slots__ = ("_gone", "_listed", "_places", "_reachable", "heard_ms", "most", "own", "peers")
+    __slots__ = ("_gone", "_listed", "_places", "_reachable", "agreed", "heard_ms", "most", "own", "peers")
 
     def __init__(self, own: Member, most: int) -> None:
         self.own = own
@@ -48,6 +48,7 @@ class MemberTable:
         self._places: dict[bytes, int] = {}
         self._gone: dict[bytes, MemberPeer] = {}
         self._listed: tuple[Member, ...] = ()  # The last `list`; empty after a change.
+        self.agreed = own.versions.newest  # The newest protocol version that all known members speak.
 
     def __len__(self) -> int:
         return len(self.peers) + 1
@@ -98,7 +99,9 @@ class MemberTable:
         before = None
         if peer is None:
             peer = self.peers[member.id] = MemberPeer(member, now_ms)
+            self.agreed = min(self.agreed, member.versions.newest)
         else:
+            versions = peer.member.versions
             before = peer.member.state
             assert member.rank >= peer.member.rank, (member, peer.member)
             if member.rank != peer.member.rank:
@@ -106,6 +109,8 @@ class MemberTable:
             if member.epoch != peer.member.epoch:
                 peer.heard_ms = now_ms  # This is the first statement about this epoch.
             peer.member = member
+            if member.versions != versions:
+                self._agree()
             peer.alive = member.state is ALIVE
         reachable = member.state in REACHABLE
         if reachable and not peer.reachable:
@@ -123,8 +128,13 @@ class MemberTable:
         """Remove a peer from the table."""
         self._listed = ()
         self._lose(self.peers.pop(id_))
+        self._agree()
         self._gone.pop(id_, None)
         self._assert_counted()
+
+    def _agree(self) -> None:
+        """Find the agreed version again. Members that are down count until they are forgotten: they may come back."""
+        self.agreed = min(member.versions.newest for member in self)
 
     def _assert_counted(self) -> None:
         """Check that every peer is either reachable with a place, or gone."""

@@ -55,11 +55,11 @@ class Outbox:
         """End the silence of this node."""
         self.silent = False
 
-    def ask(self, to: Address, message: bytes, timeout_ms: int, then: Answer) -> None:
-        """Ask over TCP; `then` gets the packet of the reply, or None."""
+    def ask(self, to: Address, message: bytes, timeout_ms: int, then: Answer, version: int | None = None) -> None:
+        """Ask over TCP, in the agreed protocol version or another; `then` gets the packet of the reply, or None."""
         self._token += 1
         self._asked[self._token] = then
-        self.effects.append(AskOverTcp(to, self.envelope.wrap(message), self._token, timeout_ms))
+        self.effects.append(AskOverTcp(to, self.envelope.wrap(message, version), self._token, timeout_ms))
 
     def answered(self, token: int, reply: bytes | None, now_ms: int) -> None:
         """Pass a reply to the callback of its question; ignore a second reply."""

@@ -16,7 +16,8 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
     REFUSAL     text cluster's name: the asker is of another cluster (over TCP, in an envelope of this cluster)
 
     part        1 kind, 2 length, body
-    RECORD      a member: 1 state, 4 incarnation, 16 uuid, number epoch, address, name behind its length
+    RECORD      a member: 1 state, 4 incarnation, 16 uuid, number epoch, address, name behind its length (then oldest
+                and newest protocol version, a byte each, unless the member speaks version one alone)
     VERDICT     a finding about a member: 8 id, 1 state, 4 incarnation, number epoch, 8 accuser's id
     DELTA       changes of a branch: 8 owner's id, 1 flags (1: a reset), numbers epoch, floor, since, reach, target,
                 then per change: number version minus `since`, 1 kind (1 put, 2 tombstone), path and value behind
@@ -39,6 +40,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.gossip.member import ID_BYTES, MAX_EPOCH, MAX_NAME_BYTES, UUID_BYTES, Member, MemberState, member_id
 from gossipkv.gossip.packets import fields
 from gossipkv.gossip.packets.fields import MAX_VARINT_BYTES, FieldReader, Malformed, varint
+from gossipkv.protocol import FIRST, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +59,7 @@ RESET = 1  # Flag of DELTA.
 PUT, TOMBSTONE = 1, 2
 
 _KEPT_PARTS = 8192  # Bounds the decoded RECORDs and VERDICTs that are cached: 3 MiB of each kind at most.
-MAX_RECORD_BYTES = 1 + 4 + UUID_BYTES + MAX_VARINT_BYTES + 1 + 16 + 2 + 1 + MAX_NAME_BYTES
+MAX_RECORD_BYTES = 1 + 4 + UUID_BYTES + MAX_VARINT_BYTES + 1 + 16 + 2 + 1 + MAX_NAME_BYTES + 2
 MAX_VERDICT_BYTES = ID_BYTES + 1 + 4 + MAX_VARINT_BYTES + ID_BYTES
 MAX_CLUSTER_BYTES = 255  # Bounds a cluster name in a refusal.
 MAX_PATH_BYTES = 1024
@@ -267,7 +269,8 @@ def record(member: Member) -> bytes:
         + member.uuid
         + varint(member.epoch)
         + fields.address(member.address)
-        + fields.text(member.name.encode()),
+        + fields.text(member.name.encode())
+        + (b"" if member.versions == FIRST else bytes(member.versions)),
     )
 
 
@@ -352,7 +355,8 @@ def _record(body: bytes) -> Member:
     epoch, address, name = _read_epoch(reader), reader.address(), _read_text(reader, MAX_NAME_BYTES)
     if not name:
         raise Malformed("a member has no name")
-    return Member(member_id(name), name, uuid, address, epoch, incarnation, state)
+    versions = versions_of([*reader.take(2)]) if reader.left > 1 else None
+    return Member(member_id(name), name, uuid, address, epoch, incarnation, state, versions or FIRST)
 
 
 @lru_cache(maxsize=_KEPT_PARTS)

@@ -8,7 +8,8 @@
     7      8    cluster id, zeros for none yet
     15     n    by form
 
-A packet that does not fit is dropped and counted under the reason in `DroppedPacket`.
+A packet that does not fit is dropped and counted under the reason in `DroppedPacket`. The version is that of the
+message inside: prefix, forms, and the sender's place in the message stay the same in all versions.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from hashlib import blake2b
 from typing import Final
 
 MAGIC = 0x47
-PROTOCOL = 1
 PLAIN, SEALED = 0, 1
 CLUSTER_ID_BYTES = 8
 NO_CLUSTER = bytes(CLUSTER_ID_BYTES)
@@ -30,7 +30,7 @@ ID_AT: Final = 3 + MARK_BYTES
 REASONS: Final = (
     "short",  # The packet is shorter than the header of its form.
     "foreign",  # The packet is of another protocol.
-    "protocol_version",  # The packet is of another version of this protocol.
+    "protocol_version",  # The message is of a version of this protocol that this node does not speak.
     "cluster_name",  # The packet is of a cluster with another name.
     "form",  # The form is neither plain nor sealed.
     "cluster_id",  # The packet is of another cluster with the same name.
@@ -45,16 +45,22 @@ REASONS: Final = (
 
 
 class DroppedPacket(Exception):  # Ends in a counter, and is no error of ours.
-    """A packet is not for this node; `reason` is the name of its counter."""
+    """A packet is not for this node; `reason` is the name of its counter, and `sender` an id if it is known."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, sender: bytes = b"") -> None:
         super().__init__(reason)
         self.reason = reason
+        self.sender = sender
 
 
 def cluster_mark(name: str) -> bytes:
     """Return four bytes that stand for a cluster's name."""
     return blake2b(name.encode(), digest_size=MARK_BYTES).digest()
+
+
+def version_of(packet: bytes) -> int | None:
+    """Return the protocol version of a packet; None if the bytes are no packet of ours."""
+    return packet[1] if len(packet) >= PREFIX_BYTES and packet[0] == MAGIC else None
 
 
 def is_sealed(packet: bytes) -> bool:

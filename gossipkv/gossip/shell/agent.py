@@ -18,11 +18,13 @@ from gossipkv.environment import ticks
 from gossipkv.environment.seam import MAX_DATAGRAM_BYTES
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.gossip.effects import AskOverTcp, Complain, MemberChanged, Remember, Stop, StoreDurably
+from gossipkv.gossip.member import MemberState
 from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES
 from gossipkv.gossip.shell.driver import GossipDriver
 from gossipkv.gossip.shell.persistence import Keeping
 from gossipkv.gossip.shell.seeds import Seeds
 from gossipkv.log import Log
+from gossipkv.protocol import OURS, versions_of
 from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_response, request
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import ByteStream, Datagrams, Environment
     from gossipkv.gossip.core import Gossip
     from gossipkv.gossip.effects import Effect
-    from gossipkv.gossip.member import Member, MemberState
+    from gossipkv.gossip.member import Member
     from gossipkv.gossip.protocols import Keeper, TreePlace
 
     Dial = Callable[[Address], Awaitable[ByteStream]]  # Connects to a node; raises OSError, GossipKVError.
@@ -93,6 +95,7 @@ class Agent:
         self._log = Log("gossipkv.gossip")
         self._counters: Counter[str] = Counter()
         self._refusals: set[tuple[Address, str]] = set()
+        self.misfits: dict[Address, str] = {}  # The versions of nodes that share none with this node.
         self._asking = trio.CapacityLimiter(MAX_ASKS)
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.Event()
@@ -268,6 +271,8 @@ class Agent:
                 self._keeping.put(effect)
             case MemberChanged(member, before):
                 self._log_change(member, before)
+                if member.state is MemberState.ALIVE:
+                    self.misfits.pop(member.address, None)
             case Complain(error):
                 self._log.warning("complaint", error=error.message)
             case Stop():
@@ -306,12 +311,24 @@ class Agent:
                     return await ask(self._dial, effect.to, effect.request)
                 except GossipKVError as error:
                     self._counters["asks_refused"] += 1
-                    self._log_refusal(effect.to, error.message)
+                    self._hear_refusal(effect.to, error)
                 except OSError as error:
                     self._counters[f"asks_failed_{_name(error)}"] += 1
                 return None
         self._counters["asks_timed_out"] += 1
         return None
+
+    def _hear_refusal(self, by: Address, error: GossipKVError) -> None:
+        theirs = versions_of(error.details.get("protocol"))
+        if theirs is None:
+            self._log_refusal(by, error.message)
+        elif not OURS.fits(theirs) and (by in self.misfits or len(self.misfits) < MAX_REFUSALS):
+            why = f"{theirs}, not {OURS}"
+            if self.misfits.get(by) != why:
+                members = self._core.members.list()
+                name = next((member.name for member in members if member.address == by), None)
+                self._log.warning("misfit", node=name, address=str(by), reason=why)
+            self.misfits[by] = why
 
     def _log_refusal(self, by: Address, message: str) -> None:
         """Log a refusal by another node once; an operator must fix it, and every attempt repeats it."""

@@ -68,7 +68,7 @@ class Greeter:
         if self._prover is not None:
             mine = mine._replace(nonce=self._random.randbytes(NONCE_BYTES))
         theirs = await _exchange(stream, mine)
-        mine.check(theirs)
+        mine.check(theirs, name)
         if theirs.uuid != uuid:
             raise Unauthorized(
                 f"{to} is now the node {theirs.uuid.hex()}, not {name}",

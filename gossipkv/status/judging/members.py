@@ -47,6 +47,8 @@ _OF_NODES: Final[tuple[tuple[str, Level, str, str | None], ...]] = (
     ("draining", ATTENTION, "{nodes}: about to end", None),
 )  # fmt: skip
 
+_RELEASES: Final = "Run compatible releases: upgrade all nodes to one release before the next, and go back likewise."
+
 _WORST_LAST: Final = ("alive", "silent", "suspect", "dead")
 _OF_TABLES: Final = frozenset(("tables_closed", "tables_lost", "log_damage", "copies_aside"))
 
@@ -54,13 +56,14 @@ _OF_TABLES: Final = frozenset(("tables_closed", "tables_lost", "log_damage", "co
 def of_members(stated: Statements, states: Mapping[str, str], cut: Mapping[Link, str]) -> Iterator[Reason]:
     """Yield absent members, preceded by the isolation of the asked node."""
     yield from _cut_off(stated, states)
+    misfits = {name for report in stated.reports.values() for name in report.misfits}
     removed = removed_nodes(stated)
     for state, words in _AWAY.items():
         if over := sorted(name for name, found in states.items() if found == state and name in removed):
             text = f"{some_text(over)} {'is' if len(over) == 1 else 'are'} {state}, and removed from tables"
             replace = "Give a new node the `shard_id` of a dead node, to replace that node."
             yield Reason(ATTENTION, text, None, replace) if stated.has_datasets else Reason(WELL, text)
-        if names := sorted(name for name, found in states.items() if found == state and name not in removed):
+        if names := sorted(name for name, found in states.items() if found == state and name not in removed | misfits):
             verb = "is" if len(names) == 1 else "are"
             advice = None if state == "suspect" else _replacing(stated, names)
             yield Reason(ATTENTION, f"{some_text(names)} {verb} {words}", None, advice)
@@ -117,6 +120,8 @@ def _link(node: str, target: str) -> Link:
 def _cut_off(stated: Statements, states: Mapping[str, str]) -> Iterator[Reason]:
     node, reports = stated.node, stated.reports
     advice = f"Check the network between {node} and the other nodes, and that all have the same key ring."
+    if node in reports and reports[node].misfits:
+        advice = _RELEASES
     if node in reports and reports[node].isolated and len(states) > FEW:
         text = f"{node} is cut off: it hears from no other node, and its knowledge of them is stale"
         yield Reason(TROUBLE, text, None, advice)
@@ -146,9 +151,23 @@ def of_nodes(stated: Statements) -> Iterator[Reason]:
     if twice := _named(report.claimed_twice for report in stated.reports.values()):
         words = f"two nodes are called {twice}; `gossipkv tree duplicates` says where"
         yield Reason(TROUBLE, words, None, f"Give one of the two nodes called {twice} another name (`node`).")
+    yield from _misfits(stated)
     if unread := _named(report.unreadable for report in stated.reports.values()):
         words = f"{unread}: some nodes cannot read its statements"
         yield Reason(TROUBLE, words, None, "Upgrade all nodes to one release.")
+
+
+def _misfits(stated: Statements) -> Iterator[Reason]:
+    """Yield the nodes that share no protocol version with those that report them."""
+    found: dict[str, tuple[set[str], set[str]]] = {}  # Such nodes, and those that report them, by the versions.
+    for node, report in stated.reports.items():
+        for name, versions in report.misfits.items():
+            names, nodes = found.setdefault(versions, (set(), set()))
+            names.add(name)
+            nodes.add(node)
+    for versions, (names, nodes) in found.items():
+        text = f"{some_text(sorted(names))}: {versions} as {some_text(sorted(nodes))}"
+        yield Reason(ATTENTION, text, None, _RELEASES)
 
 
 def _of_tables(stated: Statements, node: str) -> int:

@@ -14,6 +14,7 @@ from gossipkv.gossip.packets.key_ring import SESSION_BYTES, key
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.packets.sealing import Sealing
 from gossipkv.gossip.profile import LAN
+from gossipkv.protocol import OURS, ProtocolVersions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,11 +81,12 @@ class Link:
         sealed: bool = False,
         silent: bool = False,
         is_first: bool = False,
+        versions: ProtocolVersions = OURS,
     ) -> Node:
         address = Address(host, port if port is not None else 7000 + len(self.nodes))
         me = Me(name, uuid or name.encode().ljust(16, b"-"), epoch, address, cluster, cluster_id, pinned, is_first)
         sealing = Sealing([KEY], self.random.randbytes(SESSION_BYTES)) if sealed else None
-        envelope = Envelope(cluster, cluster_id, sealing, Seal.REQUIRE)
+        envelope = Envelope(cluster, cluster_id, sealing, Seal.REQUIRE, versions)
         chance = random.Random(self.random.getrandbits(64))
         core = Gossip(me, profile, chance, limits=limits, envelope=envelope, silent=silent)
         node = self.nodes[address] = Node(core, me, envelope)

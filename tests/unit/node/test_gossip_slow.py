@@ -8,7 +8,6 @@ import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import msgpack
 import pytest
 import trio
 
@@ -19,7 +18,6 @@ from gossipkv.gossip.core import Gossip, GossipLimits, Me
 from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.key_ring import Key, key, line_of
-from gossipkv.gossip.packets.messages import BranchChange, Delta
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
@@ -43,22 +41,6 @@ def core() -> Gossip:
     """Return the core of a node that is alone."""
     me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
     return Gossip(me, LAN, random.Random(1), limits=GossipLimits(), envelope=Envelope("c"))
-
-
-async def test_the_revisions_that_other_members_read(tmp_path: Path) -> None:
-    """A live member that has published none counts as 1; members that have left do not matter."""
-    async with gossiping_in(tmp_path) as (gossiping, _):
-        core = gossiping._core
-        assert gossiping.spoken() == {}
-        core._beliefs.hear_record(OTHER, now_ms=0)
-        assert gossiping.spoken() == {OTHER.name: 1}
-        claim = msgpack.packb({"claim": "confirmed", "count": 1, "uuid": bytes(16), "speaks": 2})
-        changes = (BranchChange(1, f"nodes/2@{OTHER.address}", claim),)
-        core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=changes))
-        core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c"), now_ms=0)
-        assert gossiping.spoken() == {OTHER.name: 2, "c": 1}
-        core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c", state=MemberState.LEFT), now_ms=0)
-        assert gossiping.spoken() == {OTHER.name: 2}
 
 
 @contextlib.asynccontextmanager

@@ -16,8 +16,9 @@ from gossipkv.node.data_methods import DataMethods
 from gossipkv.node.info import OF_EACH_PUMP, Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
-from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.node.peers.hello import Hello
 from gossipkv.node.report_methods import ReportMethods
+from gossipkv.protocol import PROTOCOL_MAX
 from gossipkv.serving._serving import ProvenResult, Refusal
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
@@ -114,8 +115,8 @@ class MadeUpCluster:
 
     epoch = 7
     shard_id = "3"
-    spoken = staticmethod(lambda: {"n2": 2, "n3": 1})
-    hello = Hello(PROTOCOL, b"c" * 8, b"u" * 16, 7, 0xABC, 2)
+    protocol = 1
+    hello = Hello(PROTOCOL_MAX, b"c" * 8, b"u" * 16, 7, 0xABC, 2)
     prover: Prover | None = None
 
     def __init__(self) -> None:

@@ -9,7 +9,8 @@ import msgpack
 import pytest
 
 from gossipkv.errors import BadRequest, Unauthorized
-from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.node.peers.hello import Hello
+from gossipkv.protocol import PROTOCOL_MAX
 from tests.unit.access.callers import STRANGER
 from tests.unit.node.test_methods import Node, decoded
 from tests.unit.serving.driven import make_version
@@ -37,12 +38,14 @@ def test_a_partition_that_others_have(tmp_path: Path, method: str) -> None:
 def test_hello():
     """A node of this cluster gets the hello; another cluster and malformed hellos are refused."""
     node = Node()
-    asked = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"c" * 8, "uuid": b"v" * 16, "epoch": 1, "more": []}])
+    asked = msgpack.packb(
+        [{"protocol": PROTOCOL_MAX, "cluster_id": b"c" * 8, "uuid": b"v" * 16, "epoch": 1, "more": []}]
+    )
     answer = node.cluster.hello._replace(seen=b"of " + b"v" * 16).to_map()
     assert decoded(node.handlers.answer(b"hello", asked, STRANGER)).result == answer
-    foreign = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"d" * 8, "uuid": b"v" * 16, "epoch": 1}])
+    foreign = msgpack.packb([{"protocol": PROTOCOL_MAX, "cluster_id": b"d" * 8, "uuid": b"v" * 16, "epoch": 1}])
     assert isinstance(decoded(node.handlers.answer(b"hello", foreign, STRANGER)).error, Unauthorized)
-    right = Hello(PROTOCOL, b"c" * 8, b"v" * 16, 1, 2**64 - 1, 3)
+    right = Hello(PROTOCOL_MAX, b"c" * 8, b"v" * 16, 1, 2**64 - 1, 3)
     assert decoded(node.handlers.answer(b"hello", msgpack.packb([right.to_map()]), STRANGER)).result == answer
     stores = [{**right._asdict(), name: value} for name in ("store", "life") for value in (-1, "1", b"", True)]
     short = {"protocol": 1, "cluster_id": b"c" * 8, "uuid": b"v", "epoch": 1}

@@ -44,7 +44,7 @@ class Made:
         members = (member("n1"), *members)
         self.cluster = SimpleNamespace(
             members_known=lambda: members, isolated=lambda: False, silence=None, publish_error=lambda: None,
-            claimed_twice=list,
+            claimed_twice=list, misfits=dict,
         )  # fmt: skip
         tables = SimpleNamespace(conditions=self.no_tables, acceptors=lambda: ["n1"], removed=dict, copies_aside=int)
         self.store = SimpleNamespace(trouble="EIO", is_lost=False, log_damage=None)

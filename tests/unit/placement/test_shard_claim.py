@@ -12,7 +12,7 @@ from gossipkv.gossip.member import MemberState
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.node.gossip import ClaimsInTree
-from gossipkv.placement.shard_claim import MAX_SPOKEN, SPEAKS, ClaimPlace, Firmness, ShardClaim, place_of, spoken_by
+from gossipkv.placement.shard_claim import ClaimPlace, Firmness, ShardClaim, place_of
 from gossipkv.placement.shard_claim import _read as read_claim
 from tests.unit.gossip.tree.linked import Link, Node, address_of, member
 
@@ -110,8 +110,7 @@ def test_the_smallest_free_number() -> None:
     assert (me.claim.shard_id, me.claim.firmness) == ("3", Firmness.PROVISIONAL)
     assert me.node.tree.children("nodes").count(f"3@{address_of('me')}") == 1
     (entry,) = [found for found in me.node.tree.entries("nodes", now_ms=0) if found.owner == "me"]
-    assert msgpack.unpackb(entry.value) == {"claim": "provisional", "count": 1, "uuid": b"me", "speaks": SPEAKS}
-    assert spoken_by(entry.value) == SPEAKS
+    assert msgpack.unpackb(entry.value) == {"claim": "provisional", "count": 1, "uuid": b"me"}
 
 
 @pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD, MemberState.LEFT])
@@ -282,14 +281,6 @@ def test_a_claim_of_other_types_takes_its_id_and_harms_nobody(wrong: dict[str, o
     put(me.node, "a", "1", **{**CLAIM, **wrong})
     me.step()
     assert me.claim.shard_id == "2"
-
-
-def test_who_does_not_say_what_it_reads_is_of_the_first_release() -> None:
-    """A missing or malformed field counts as the first release."""
-    for said in ({}, {"speaks": 0}, {"speaks": -1}, {"speaks": "2"}, {"speaks": MAX_SPOKEN + 1}, {"speaks": None}):
-        assert spoken_by(msgpack.packb(CLAIM | said)) == 1, said
-    assert spoken_by(b"\xc1") == 1
-    assert spoken_by(msgpack.packb(CLAIM | {"speaks": 7})) == 7
 
 
 def test_a_claim_that_is_no_map_takes_its_id() -> None:

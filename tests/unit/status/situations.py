@@ -9,6 +9,7 @@ BROKEN = {"error": {"message": "part-0: line 2: no TAB", "file": "part-0"}, "sta
 NO_ROOM = {"state": "SEEN", "needed_bytes": 5, "waiting_for": "5 B of room on the disk"}
 LACKS = {"partition_count": 8, "replication": 2, "reassign_after_ms": 60_000, "at_source": True}
 HALF = {"state": "BUILDING", "progress": {"done": 0.5, "remaining_s": 40.0}}
+VERSIONS = "protocol version 3, not protocol versions 1 to 2"
 MAJORITY = {"partition": "01", "why": "1 of 3 replicas can confirm a write, but a majority is 2"}
 
 
@@ -85,6 +86,13 @@ SITUATIONS = [
     ("tables lost", said(n3={"tables_lost": "damaged"}), TROUBLE, "n3: tables are closed for good: damaged", None),
     ("log damaged", said(n3={"log_damage": "log 3"}), TROUBLE, "n3: tables: log kept for lagging", None),
     ("unpublished", said(n1={"publish_error": "full"}), TROUBLE, "n1: other nodes do not learn all", None),
+    (
+        "a node of other protocol versions",
+        said(members={"n3": "dead"}, n1={"misfits": {"n3": VERSIONS}}, n2={"misfits": {"n3": VERSIONS}}),
+        ATTENTION,
+        f"n3: {VERSIONS} as n1 and n2",
+        None,
+    ),
     ("claimed twice", said(all_say={"claimed_twice": ["n2"]}), TROUBLE, "two nodes are called n2", None),
     ("unreadable", said(n1={"unreadable": ["n3"]}), TROUBLE, "n3: some nodes cannot read", None),
     ("copies aside", said(n1={"copies_aside": 3}), ATTENTION, "n1: 3 replicas of tables are quarantined", None),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.verdict import LEVELS, MAX_REASONS, WELL, verdict_of, worst
 from tests.unit.status.reports import AWAY, NODES, entry, said, some, without_n3
-from tests.unit.status.situations import BROKEN, HALF, LACKS, SITUATIONS, lacking
+from tests.unit.status.situations import BROKEN, HALF, LACKS, SITUATIONS, VERSIONS, lacking
 
 NAMES = [each[0] for each in SITUATIONS]
 
@@ -54,6 +54,8 @@ def test_an_empty_cluster_is_told_how_to_begin():
         (said(n1={"unreached": {"n2": "reset"}}), "Check the network between n1 and n2."),
         (said(n2={"silent": "full"}), "Free space on the disk of n2, or make the data directory writable."),
         (said(n1={"isolated": True}), "Check the network between n1 and"),
+        (said(n1={"isolated": True, "misfits": {"n2": VERSIONS}}), "Run compatible releases"),
+        (said(members={"n3": "dead"}, n1={"misfits": {"n3": VERSIONS}}), "Run compatible releases"),
         (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Repair part-0 at the source, or remove geo 2"),
         (
             said(**lacking("under_replicated", 1, away=["n4", "n5"])),

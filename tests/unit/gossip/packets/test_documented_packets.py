@@ -13,6 +13,7 @@ from gossipkv.gossip.packets import envelope, messages, prefix, sealing
 from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES
 from gossipkv.gossip.packets.messages import Who
 from gossipkv.gossip.profile import LAN
+from gossipkv.protocol import PROTOCOL_MAX, PROTOCOL_MIN
 from tests.oracle import packets as oracle
 from tests.unit.gossip.packets import test_golden_packets as golden
 
@@ -162,7 +163,7 @@ def test_the_stated_limits() -> None:
     assert f"- datagram: {MAX_DATAGRAM_BYTES - 1:,} bytes" in prose
     assert f"Nodes send {LAN.packet_bytes:,} at most" in prose
     assert f"remembers {sealing.MAX_SESSIONS:,} sessions" in prose
-    assert f"Protocol version {prefix.PROTOCOL}." in prose
+    assert f"Protocol versions {PROTOCOL_MIN} to {PROTOCOL_MAX}." in prose
 
 
 def test_the_drawn_packets() -> None:

@@ -9,6 +9,7 @@ from gossipkv.gossip.packets.envelope import HEADER_BYTES, Envelope, Seal
 from gossipkv.gossip.packets.key_ring import key
 from gossipkv.gossip.packets.prefix import NO_CLUSTER, REASONS, DroppedPacket, cluster_id_of, cluster_mark
 from gossipkv.gossip.shell.key_file import sealing
+from gossipkv.protocol import PROTOCOL_MAX
 
 ID, OTHER_ID = b"cluster1", b"cluster2"
 KEY = key(bytes(32))
@@ -59,7 +60,12 @@ def test_any_flipped_bit_of_a_plain_packet_is_seen() -> None:
         assert got in REASONS
 
 
-REASONS_BY_BYTE = [(0, 0x48, "foreign"), (1, 2, "protocol_version"), (2, 2, "form"), (3, 0, "cluster_name")]
+REASONS_BY_BYTE = [
+    (0, 0x48, "foreign"),
+    (1, PROTOCOL_MAX + 1, "protocol_version"),
+    (2, 2, "form"),
+    (3, 0, "cluster_name"),
+]
 
 
 @pytest.mark.parametrize(("at", "value", "why"), [*REASONS_BY_BYTE, (7, 0, "cluster_id")])

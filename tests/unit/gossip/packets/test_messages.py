@@ -11,8 +11,9 @@ from gossipkv.gossip.packets import compression, fields, messages
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.fields import FieldReader, Malformed
 from gossipkv.gossip.packets.key_ring import key
-from gossipkv.gossip.packets.prefix import DroppedPacket
+from gossipkv.gossip.packets.prefix import DroppedPacket, version_of
 from gossipkv.gossip.packets.sealing import Sealing
+from gossipkv.protocol import PROTOCOL_MAX, PROTOCOL_MIN, ProtocolVersions
 from tests.oracle import packets as oracle
 from tests.unit.gossip.packets import packet_forms as forms
 
@@ -302,15 +303,35 @@ def test_unknown_flags_are_passed_over() -> None:
     assert list(messages.read_parts(bytes(written), 0)) == [EMPTY]
 
 
-@pytest.mark.parametrize("version", [0, 2, 255])
-def test_another_protocol_version_is_dropped(version) -> None:
-    """Even if all else fits, the packet is dropped with that reason."""
-    one = Envelope("one")
-    packet = bytearray(one.wrap(b"any message"))
-    packet[1] = version
-    with pytest.raises(DroppedPacket) as dropped:
-        one.unwrap(bytes(packet))
-    assert dropped.value.reason == "protocol_version"
+@pytest.mark.parametrize("version", [PROTOCOL_MIN - 1, PROTOCOL_MAX + 1, 255])
+@pytest.mark.parametrize("sealing", [None, Sealing([key(bytes(32))], bytes(16))], ids=["plain", "sealed"])
+def test_another_protocol_version_is_dropped(version, sealing) -> None:
+    """Even if all else fits, the packet is dropped with that reason; the sender is known if the packet is whole."""
+    packet = Envelope("one", sealing=sealing, seal=Seal.REQUIRE).wrap(messages.gossip(b"a sender"), version)
+    reader = Envelope("one", sealing=sealing and Sealing(sealing.keys, bytes(15) + b"2"))
+    for received, sender in ((packet, b"a sender"), (packet[:-1] + b"?", b"")):
+        with pytest.raises(DroppedPacket) as dropped:
+            reader.unwrap(received)
+        assert (dropped.value.reason, dropped.value.sender) == ("protocol_version", sender)
+
+
+def test_every_version_that_is_spoken_is_read() -> None:
+    """A node writes the agreed version, and a reply in that of its request; it reads any version of its range."""
+    one, other = (Envelope("one", versions=ProtocolVersions(1, 3)) for _ in range(2))
+    one.use(2)
+    written = [one.wrap(b"agreed"), one.wrap(b"reply", 3)]
+    assert [version_of(packet) for packet in written] == [2, 3]
+    assert [other.unwrap(packet) for packet in written] == [b"agreed", b"reply"]
+
+
+@pytest.mark.parametrize("versions", [ProtocolVersions(1, 1), ProtocolVersions(1, 2), ProtocolVersions(7, 255)])
+def test_the_versions_of_a_member(versions) -> None:
+    """A record has the versions unless the member speaks the first alone; impossible ones count as the first."""
+    written = messages.record(MEMBER._replace(versions=versions))
+    assert list(messages.read_parts(written, 0)) == [MEMBER._replace(versions=versions)]
+    body = messages.record(MEMBER)[messages.PART_HEAD_BYTES :]
+    for more in (b"\2", b"\2\1", b"\0\1"):
+        assert list(messages.read_parts(messages.part(messages.RECORD, body + more), 0)) == [MEMBER]
 
 
 def test_an_error_costs_only_what_comes_after_it() -> None:

@@ -1,6 +1,7 @@
 """The shell of gossip, under a virtual clock, orders its inputs and carries out the core's effects."""
 
 import errno
+from types import SimpleNamespace
 
 import msgpack
 import pytest
@@ -12,6 +13,7 @@ from gossipkv.errors import LocalError, StorageError
 from gossipkv.gossip.effects import AskOverTcp, Complain, MemberChanged, Remember, SendDatagram, Stop, StoreDurably
 from gossipkv.gossip.member import Member, MemberState
 from gossipkv.gossip.shell import agent as shell
+from gossipkv.protocol import OURS
 from tests.unit.gossip.shell.agent_world import NEVER_MS, OWN, PEER, World
 from tests.world.logs import capture_logs
 
@@ -216,6 +218,26 @@ async def test_a_refusal_is_told_once(autojump_clock, nursery):
         "10.0.0.2:7070: this is cluster 'east', not 'west'"
     ]
     assert world.counted("asks_refused") == 3
+
+
+async def test_a_node_of_other_protocol_versions_is_kept_until_it_is_back(autojump_clock, nursery):
+    """The log names the node and both ranges once, at level warning; versions in common are no reason."""
+    world = World()
+    newer, fits = Address("10.0.0.3", 7070), Address("10.0.0.4", 7070)
+    world.core.members = SimpleNamespace(list=lambda: [OWN, ALPHA], own=OWN)
+    for address, versions in ((PEER, [8, 9]), (newer, [7, 7]), (fits, [1, 9]), (Address("10.0.0.5", 7070), "text")):
+        world.sockets.scripts[address] = [answer(None, ["UNAVAILABLE", "no", {"protocol": versions}])]
+    asks = [AskOverTcp(to, b"question", number, 1000) for number, to in enumerate(world.sockets.scripts)]
+    world.core.on["start"] = asks + asks[:1]
+    with capture_logs() as lines:
+        await nursery.start(world.agent.run)
+        await trio.sleep(1)
+    why = {PEER: f"protocol versions 8 to 9, not {OURS}", newer: f"protocol version 7, not {OURS}"}
+    assert world.agent.misfits == why
+    told = [(line["node"], line["address"], line["reason"]) for line in lines if line["event"] == "misfit"]
+    assert sorted(told, key=str) == [("alpha", str(PEER), why[PEER]), (None, str(newer), why[newer])]
+    world.agent.perform(MemberChanged(ALPHA._replace(state=MemberState.ALIVE), MemberState.DEAD))
+    assert [*world.agent.misfits] == [newer]
 
 
 async def test_a_refusal_is_told_in_few_words(autojump_clock, nursery):

@@ -16,7 +16,8 @@ from gossipkv.errors import GossipKVError, ProtocolError, Unauthorized
 from gossipkv.node.peers import hello
 from gossipkv.node.peers.connections import DIAL_TIMEOUT_S, LAST_PAUSE_S, NodePeer, NodePeers, PeerEvents
 from gossipkv.node.peers.greeting import Greeter
-from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.node.peers.hello import Hello
+from gossipkv.protocol import PROTOCOL_MAX
 from gossipkv.wire import rpc
 from gossipkv.wire.results import NodeAnswer, NotAnswered, NotReached
 from tests.unit.wire.answers import error_response
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import ByteStream, Datagrams, HasFileno, SocketListener
     from gossipkv.wire.rpc import Value
 
-MINE = Hello(PROTOCOL, b"c" * 8, b"a" * 16, 3)
-THEIRS = Hello(PROTOCOL, b"c" * 8, b"b" * 16, 9, 2**64 - 1, 4)
+MINE = Hello(PROTOCOL_MAX, b"c" * 8, b"a" * 16, 3)
+THEIRS = Hello(PROTOCOL_MAX, b"c" * 8, b"b" * 16, 9, 2**64 - 1, 4)
 B = NodePeer("b", b"b" * 16, Address("10.0.0.2", 7070), 0, THEIRS.epoch)
 
 
@@ -199,7 +200,9 @@ async def test_a_member_that_is_dialled_says_what_it_has_seen(autojump_clock, wo
 
 
 @pytest.mark.parametrize("answer", [
-    greeting(THEIRS._replace(protocol=PROTOCOL + 1)), greeting(THEIRS._replace(cluster_id=b"d" * 8)),
+    greeting(THEIRS._replace(protocol=PROTOCOL_MAX + 1)),
+    greeting(THEIRS._replace(min=PROTOCOL_MAX + 1, max=PROTOCOL_MAX + 2)),
+    greeting(THEIRS._replace(cluster_id=b"d" * 8)),
     greeting(THEIRS._replace(uuid=b"x" * 16)), error_response(0, Unauthorized("no")), rpc.response(0, "pong"), b"",
     b"\xc1", b"HTTP/1.1 400 Bad Request\r\n", greeting()[:-1], rpc.response(0, {"protocol": 1}),
     rpc.response(0, "x" * 5000), greeting(THEIRS._replace(store=-1)), greeting(THEIRS._replace(life=-1)),

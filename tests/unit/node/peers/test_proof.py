@@ -8,11 +8,12 @@ import pytest
 
 from gossipkv.errors import Unauthorized
 from gossipkv.gossip.packets.key_ring import Key, key
-from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.node.peers.hello import Hello
 from gossipkv.node.peers.proof import NONCE_BYTES, Prover
+from gossipkv.protocol import PROTOCOL_MAX
 
 FIRST, SECOND, FOREIGN = key(b"1" * 32), key(b"2" * 32), key(b"3" * 32)
-A, B, C = (Hello(PROTOCOL, b"c" * 8, name * 16, 3) for name in (b"a", b"b", b"x"))
+A, B, C = (Hello(PROTOCOL_MAX, b"c" * 8, name * 16, 3) for name in (b"a", b"b", b"x"))
 NONCE, OTHER = b"n" * NONCE_BYTES, b"o" * NONCE_BYTES
 
 

@@ -65,7 +65,7 @@ def test_a_counter_that_stands(monkeypatch: pytest.MonkeyPatch):
 def test_a_member_that_sends_plain(monkeypatch: pytest.MonkeyPatch):
     chance, real = Random(1), Envelope.wrap
 
-    def wrap(envelope, message):
+    def wrap(envelope, message, version=None):
         return (
             Envelope(CLUSTER, envelope.cluster_id).wrap(message) if chance.random() < 0.1 else real(envelope, message)
         )

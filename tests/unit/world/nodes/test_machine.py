@@ -137,6 +137,6 @@ def test_a_defect_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         await machine.start()
         await cluster.ask(machine, "info")
 
-    monkeypatch.setattr("gossipkv.node.peers.hello.PROTOCOL", property)  # A property cannot be encoded.
+    monkeypatch.setattr("gossipkv.node.info.OURS", [property])  # A property cannot be encoded.
     with pytest.raises(Defect, match="internal_error"):
         simulate(scenario, 1, machines=1)
