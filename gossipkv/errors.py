@@ -240,7 +240,16 @@ class DirectoryInUse(LocalError):
 
 
 class UnsupportedFormat(LocalError):
-    """A file or directory of another kind, or of a newer format than this program reads."""
+    """A file or directory of another kind, or of another format than this program reads."""
+
+
+def other_format(
+    what: str, found: int, read: int, do: str = "run that release", **details: Detail
+) -> UnsupportedFormat:
+    """Return the error for data of another format than `read`; it tells whether that is a newer or an older one."""
+    writer = "a newer GossipKV" if found > read else "an older GossipKV"
+    words = f"{what} has format {found}, and this program reads format {read}: {writer} wrote it; {do}"
+    return UnsupportedFormat(words, {**details, "format": found})
 
 
 class SourceError(LocalError):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.address import Address, parse_address
 from gossipkv.environment import small_file
-from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
+from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat, other_format
 from gossipkv.processes.program import command
 from gossipkv.settings import config
 from gossipkv.settings.databases import nearest
@@ -213,7 +213,7 @@ def load(directory: Path) -> ClusterPlan | None:
 
     Raises:
         Corrupt: the document was not written by `save`.
-        UnsupportedFormat: another program wrote it, newer or with other settings.
+        UnsupportedFormat: another program wrote it, in another format or with other settings.
     """
     file = directory / DOCUMENT
     if not file.exists():
@@ -222,10 +222,7 @@ def load(directory: Path) -> ClusterPlan | None:
         body = json.loads(small_file.read(file, PLAN_FILE))
         number = body.pop("format")
         if number != FORMAT:
-            raise UnsupportedFormat(
-                f"{file}: the format is {number!r}, and this program reads only format {FORMAT}",
-                {"file": os.fspath(file)},
-            )
+            raise other_format(f"{file}: the plan", number, FORMAT, file=os.fspath(file))
         plan = ClusterPlan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
         _check(plan)
         for settings in (plan.settings, *(node.settings for node in plan.nodes)):

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import msgpack
 
-from gossipkv.errors import ProtocolError, UnsupportedFormat
+from gossipkv.errors import ProtocolError, other_format
 from gossipkv.register.ballot import MAX_GENERATION, Ballot, ballot_of
 from gossipkv.register.configuration import MAX_PAYLOAD_BYTES, AcceptorId, Value, acceptor_of, value_of
 
@@ -115,7 +115,7 @@ def decode_request(data: bytes) -> RegisterRequest:
 
     Raises:
         ProtocolError: the data does not have that form.
-        UnsupportedFormat: the data is of a newer version.
+        UnsupportedFormat: the data has another format.
     """
     match _unpack(data, "a request to an acceptor"):
         case [int(kind), bytes(register), to, int(number), ballot, *more] if _is_addressed(register, number):
@@ -139,7 +139,7 @@ def decode_reply(data: bytes) -> Reply:
 
     Raises:
         ProtocolError: the data does not have that form.
-        UnsupportedFormat: the data is of a newer version.
+        UnsupportedFormat: the data has another format.
     """
     match _unpack(data, "a reply of an acceptor"):
         case [int(verdict), bytes(register), by, int(number), ballot, record] if _is_addressed(
@@ -162,7 +162,7 @@ def decode_record(data: bytes) -> AcceptorRecord:
 
     Raises:
         ProtocolError: the data does not have that form.
-        UnsupportedFormat: the data is of a newer version.
+        UnsupportedFormat: the data has another format.
     """
     record = _record_of(_unpack(data, "a record of an acceptor"))
     if record.accepted is not None and record.value is None:
@@ -198,6 +198,6 @@ def _unpack(data: bytes, form: str) -> list[object]:
     match value:
         case [int(format_number), *rest] if format_number == FORMAT:
             return rest
-        case [int(format_number), *_] if format_number > FORMAT:
-            raise UnsupportedFormat(f"{form} has format {format_number}, and this program reads format {FORMAT}")
+        case [int(format_number), *_]:
+            raise other_format(form, format_number, FORMAT)
     raise ProtocolError(f"{form} must begin with its format", {"got": repr(data[:40])})

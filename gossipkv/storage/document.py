@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gossipkv.environment.seam import WRITE_NEW
-from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.errors import Corrupt, UnsupportedFormat, other_format
 from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
@@ -49,10 +49,11 @@ COVERED_AT = CHECKSUM_AT + 8
 # The largest document in practice is the manifest of a version with 16,384 files, about 3 MiB.
 MAX_DOCUMENT_BYTES = 64 << 20
 
+FORMAT = 1
 _HEAD = re.compile(rb" ([A-Z]{1,32}) ([1-9][0-9]{0,8})\n")
 
 
-def encode(kind: str, body: Body, *, format_number: int = 1) -> bytes:
+def encode(kind: str, body: Body, *, format_number: int = FORMAT) -> bytes:
     """Return the bytes of a document."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     covered = f" {kind} {format_number}\n{text}\n".encode("ascii")
@@ -60,12 +61,12 @@ def encode(kind: str, body: Body, *, format_number: int = 1) -> bytes:
     return MAGIC + b"%08x" % zlib.crc32(covered) + covered
 
 
-def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> Body:
+def decode(data: bytes, name: str, kind: str) -> Body:
     """Return the body of a document; errors call the document `name`.
 
     Raises:
         Corrupt: a byte differs from what was written, or is missing, or is extra.
-        UnsupportedFormat: not a document, or a document of another kind or a newer format.
+        UnsupportedFormat: not a document, or a document of another kind or format.
     """
     if not data:
         raise Corrupt(name, 0, "the file is empty", expected=kind)
@@ -87,12 +88,9 @@ def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> Body
     found, format_number = head[1].decode(), int(head[2])
     if found != kind:
         raise UnsupportedFormat(f"{name}: the document is of kind {found}, not {kind}", {"file": name})
-    if format_number > newest_format:
-        raise UnsupportedFormat(
-            f"{name}: {kind} has format {format_number}, and this program reads formats up to {newest_format}: "
-            "a newer GossipKV wrote the file; run that version, or use another directory",
-            {"file": name, "format": format_number, "newest": newest_format},
-        )
+    if format_number != FORMAT:
+        do = "run that release, or use another directory"
+        raise other_format(f"{name}: {kind}", format_number, FORMAT, do, file=name)
     return _parse(data, head.end(), name)
 
 
@@ -109,7 +107,7 @@ def _parse(data: bytes, start: int, name: str) -> Body:
     return body
 
 
-def read_document(files: Files, path: AnyPath, kind: str, *, newest_format: int = 1) -> Body:
+def read_document(files: Files, path: AnyPath, kind: str) -> Body:
     """Return the body of the document at `path`.
 
     Raises:
@@ -117,7 +115,7 @@ def read_document(files: Files, path: AnyPath, kind: str, *, newest_format: int 
         Corrupt, UnsupportedFormat: see `decode`; both name the file.
         OSError: the system refused.
     """
-    return decode(read_file(files, path), os.fspath(path), kind, newest_format=newest_format)
+    return decode(read_file(files, path), os.fspath(path), kind)
 
 
 def read_file(files: Files, path: AnyPath) -> bytes:
@@ -138,7 +136,7 @@ def read_file(files: Files, path: AnyPath) -> bytes:
         files.close(descriptor)
 
 
-def write_document(files: Files, path: AnyPath, kind: str, body: Body, *, format_number: int = 1) -> None:
+def write_document(files: Files, path: AnyPath, kind: str, body: Body, *, format_number: int = FORMAT) -> None:
     """Replace the document at `path`; returns when the new one is durable.
 
     Raises:

@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat, other_format
 from gossipkv.storage._storage import FOOTER_MAGIC, HEADER_MAGIC
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.compression import COMPRESSIONS
@@ -235,8 +235,5 @@ def _no_footer(source: RandomAccess) -> Corrupt | UnsupportedFormat:
 
 
 def _other_format(name: str, offset: int, version: int) -> UnsupportedFormat:
-    return UnsupportedFormat(
-        f"{name}: the sorted file has format {version}, and this program reads format {FORMAT}; build the file "
-        "again, or read it with a version that knows this format",
-        {"file": name, "offset": offset, "version": version},
-    )
+    do = "build the file again, or run that release"
+    return other_format(f"{name}: the sorted file", version, FORMAT, do, file=name, offset=offset)

@@ -32,31 +32,31 @@ FILE_BYTES: Final = SLOTS * SLOT_BYTES
 _OVERWRITE: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
 
 
-def decode_slots(data: bytes, name: str, kind: str, *, newest_format: int = 1, every: bool = False) -> Body:
+def decode_slots(data: bytes, name: str, kind: str, *, every: bool = False) -> Body:
     """Return the body that counts.
 
     Raises:
         Corrupt: the file has the wrong size; or no slot is undamaged; or, with `every`, any slot is damaged.
-        UnsupportedFormat: under the same conditions, or the document that counts is too new.
+        UnsupportedFormat: under the same conditions, or the document that counts has another format.
     """
     if len(data) != FILE_BYTES:
         raise Corrupt(name, min(len(data), FILE_BYTES), "the file has another size", expected=FILE_BYTES, got=len(data))
     bodies: list[Body] = []
     troubles: list[Corrupt | UnsupportedFormat] = []
     for slot in range(SLOTS):
-        body = _slot(data, slot, name, kind, newest_format)
+        body = _slot(data, slot, name, kind)
         if isinstance(body, dict):
             bodies.append(body)
         else:
             troubles.append(body)
-            if not bodies and "newest" in body.details:
+            if not bodies and "format" in body.details:
                 raise body
     if troubles and (every or not bodies):
         raise troubles[0]
     return bodies[0]
 
 
-def read_slots(files: Files, path: AnyPath, kind: str, *, newest_format: int = 1) -> Body:
+def read_slots(files: Files, path: AnyPath, kind: str) -> Body:
     """Return the body that counts.
 
     Raises:
@@ -64,7 +64,7 @@ def read_slots(files: Files, path: AnyPath, kind: str, *, newest_format: int = 1
         Corrupt, UnsupportedFormat: see `decode_slots`.
         OSError: the system refused.
     """
-    return decode_slots(read_file(files, path), os.fspath(path), kind, newest_format=newest_format)
+    return decode_slots(read_file(files, path), os.fspath(path), kind)
 
 
 def write_slots(files: Files, path: AnyPath, kind: str, body: Body, *, format_number: int = 1) -> None:
@@ -76,7 +76,7 @@ def write_slots(files: Files, path: AnyPath, kind: str, body: Body, *, format_nu
     document = encode(kind, body, format_number=format_number)
     assert len(document) <= SLOT_BYTES, (kind, len(document))
     data = document.ljust(SLOT_BYTES, b"\n")
-    whole = _whole_slots(files, path, kind, format_number)
+    whole = _whole_slots(files, path, kind)
     if not whole:
         replace_file(files, path, data * SLOTS)
         return
@@ -89,7 +89,7 @@ def write_slots(files: Files, path: AnyPath, kind: str, body: Body, *, format_nu
         files.close(descriptor)
 
 
-def _whole_slots(files: Files, path: AnyPath, kind: str, newest_format: int) -> list[int]:
+def _whole_slots(files: Files, path: AnyPath, kind: str) -> list[int]:
     """Return the undamaged slots; empty if the file is missing or has the wrong size."""
     try:
         data = read_file(files, path)
@@ -97,13 +97,13 @@ def _whole_slots(files: Files, path: AnyPath, kind: str, newest_format: int) -> 
         return []
     if len(data) != FILE_BYTES:
         return []
-    return [slot for slot in range(SLOTS) if isinstance(_slot(data, slot, "", kind, newest_format), dict)]
+    return [slot for slot in range(SLOTS) if isinstance(_slot(data, slot, "", kind), dict)]
 
 
-def _slot(data: bytes, slot: int, name: str, kind: str, newest_format: int) -> Body | Corrupt | UnsupportedFormat:
+def _slot(data: bytes, slot: int, name: str, kind: str) -> Body | Corrupt | UnsupportedFormat:
     """Return the body in a slot, or the error that decoding it raised."""
     padded = data[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES]
     try:
-        return decode(padded.rstrip(b"\n") + b"\n", name, kind, newest_format=newest_format)
+        return decode(padded.rstrip(b"\n") + b"\n", name, kind)
     except (Corrupt, UnsupportedFormat) as error:
         return error

@@ -103,7 +103,7 @@ class VersionStore:
 
         Raises:
             Corrupt: the document is damaged, or something else is in its place.
-            UnsupportedFormat: it is too new.
+            UnsupportedFormat: it has another format.
             StorageError: the system refused.
         """
         path = self.path / _ACTIVE / database
@@ -112,7 +112,7 @@ class VersionStore:
         except FileNotFoundError:
             return None
         except UnsupportedFormat as error:
-            if "newest" in error.details:
+            if "format" in error.details:
                 raise
             # In a locked directory of our own, a file of another kind was once this document.
             raise Corrupt(str(path), 0, "the file is not a document of the kind ACTIVE") from error

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeGuard, TypeVar
 
 import msgpack
 
-from gossipkv.errors import NotReady, ProtocolError, UnsupportedFormat
+from gossipkv.errors import NotReady, ProtocolError, other_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -232,7 +232,7 @@ def decode_root(name: bytes, page: bytes) -> Root:
 
     Raises:
         ProtocolError: the bytes do not have that name, or are no root.
-        UnsupportedFormat: the format is newer.
+        UnsupportedFormat: the format is another one.
     """
     kind, config, version, meta, height, below, ids = _fields(ROOT, 7, name, page)
     if not isinstance(kind, str) or len(kind) > MAX_KIND_CHARACTERS or not isinstance(meta, bytes):
@@ -334,13 +334,9 @@ def _fields(kind: int, number: int, name: bytes, page: bytes) -> tuple[object, .
         raise ProtocolError(f"the bytes of a page do not match its name {name.hex()[:16]}")
     match unpack(page, MAX_PAGE_BYTES):
         case (int(found), int(made), *fields) if type(made) is int and type(found) is int:
-            if made > FORMAT:
-                raise UnsupportedFormat(
-                    f"page {name.hex()[:16]} has format {made}, and this program reads formats up to {FORMAT}: "
-                    "a newer GossipKV wrote the page",
-                    {"format": made, "newest": FORMAT},
-                )
-            if (found, made, len(fields)) == (kind, FORMAT, number):
+            if made != FORMAT:
+                raise other_format(f"page {name.hex()[:16]}", made, FORMAT)
+            if (found, len(fields)) == (kind, number):
                 return tuple(fields)
     raise ProtocolError(f"page {name.hex()[:16]} is not of kind {kind}")
 

@@ -32,7 +32,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
 
 from gossipkv.environment.seam import WRITE_NEW
-from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.errors import Corrupt, other_format
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.engine._engine import HEADER_BYTES, Frame, FrameBuffer, FrameParser
 from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
@@ -95,7 +95,7 @@ def decode_header(data: bytes, path: str) -> SegmentHeader:
 
     Raises:
         Corrupt: a byte differs from what was written, or is missing.
-        UnsupportedFormat: a newer program wrote it.
+        UnsupportedFormat: it has another format.
     """
     if len(data) < HEADER_BYTES:
         raise Corrupt(path, len(data), "the file is cut short", expected=HEADER_BYTES, got=len(data))
@@ -105,12 +105,8 @@ def decode_header(data: bytes, path: str) -> SegmentHeader:
     magic, format_number, is_synced, store, number, salt, life, size_bytes, zero = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise Corrupt(path, 0, "this is not a segment of a log", expected=MAGIC.hex(), got=magic.hex())
-    if format_number > FORMAT:
-        raise UnsupportedFormat(
-            f"{path}: the log has format {format_number}, and this program reads formats up to {FORMAT}: "
-            "a newer GossipKV wrote the log; run that version",
-            {"file": path, "format": format_number, "newest": FORMAT},
-        )
+    if format_number != FORMAT:
+        raise other_format(f"{path}: the log", format_number, FORMAT, file=path)
     if is_synced != IS_SYNCED:
         raise Corrupt(path, _SYNCED_AT, "the segment was not synced", expected=IS_SYNCED, got=is_synced)
     if zero or data[_CHECKSUM_AT + _CHECKSUM.size : HEADER_BYTES].strip(b"\0"):
@@ -201,7 +197,7 @@ class SegmentReader:
 
         Raises:
             Corrupt: the file is missing, its header is damaged, or its size is wrong.
-            UnsupportedFormat: a newer program wrote it.
+            UnsupportedFormat: it has another format.
             OSError: the system refused.
         """
         self.name = str(path)

@@ -28,7 +28,7 @@ import weakref
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
-from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat, other_format
 
 cdef extern from "gossipkv/storage/residency.h" nogil:
     void read_by_page "gkv_read_by_page"(
@@ -114,11 +114,8 @@ cdef int open_image(MappedFile self) except -1:
 
 cdef int check_format(MappedFile self, uint32_t version, uint64_t offset) except -1:
     if version != FORMAT_VERSION:
-        raise UnsupportedFormat(
-            f"{self.name}: the sorted file has format {version}, and this program reads format {FORMAT_VERSION}; "
-            "build the file again, or read it with a version that knows this format",
-            {"file": self.name, "offset": offset, "version": version},
-        )
+        do = "build the file again, or run that release"
+        raise other_format(f"{self.name}: the sorted file", version, FORMAT_VERSION, do, file=self.name, offset=offset)
     return 0
 
 

@@ -83,7 +83,7 @@ def test_a_directory_of_a_newer_format_is_refused(tmp_path):
     """The error has both format numbers."""
     opened(tmp_path).close()
     write_slots(FILES, tmp_path / "NODE", "NODE", read_slots(FILES, tmp_path / "NODE", "NODE"), format_number=2)
-    with pytest.raises(UnsupportedFormat, match="format 2, and this program reads formats up to 1"):
+    with pytest.raises(UnsupportedFormat, match="format 2, and this program reads format 1: a newer GossipKV"):
         opened(tmp_path)
 
 

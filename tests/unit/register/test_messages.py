@@ -118,12 +118,14 @@ def test_what_is_no_message_is_refused(what):
 
 
 @pytest.mark.parametrize("what", BOTH)
-def test_a_newer_format_is_told_from_damage(what):
-    """The format number alone causes the refusal."""
-    with pytest.raises(UnsupportedFormat):
+def test_another_format_is_told_from_damage(what):
+    """The format number alone causes the refusal, which tells who wrote the data."""
+    with pytest.raises(UnsupportedFormat, match="a newer GossipKV wrote it"):
         BOTH[what][2](msgpack.packb([FORMAT + 1, "whatever"]))
-    with pytest.raises(ProtocolError):
+    with pytest.raises(UnsupportedFormat, match="an older GossipKV wrote it"):
         BOTH[what][2](msgpack.packb([FORMAT - 1, "whatever"]))
+    with pytest.raises(ProtocolError):
+        BOTH[what][2](msgpack.packb(["1", "whatever"]))
 
 
 @pytest.mark.parametrize("what", BOTH)

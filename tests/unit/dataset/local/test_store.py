@@ -183,7 +183,7 @@ def test_an_active_document_of_a_newer_format_is_refused(tmp_path):
     with opened(tmp_path) as data:
         body = {"database": "db", "version": "v1"}
         write_document(FILES, tmp_path / "active" / "db", "ACTIVE", body, format_number=2)
-        with pytest.raises(UnsupportedFormat, match="format 2, and this program reads formats up to 1"):
+        with pytest.raises(UnsupportedFormat, match="format 2, and this program reads format 1: a newer GossipKV"):
             data.active("db")
 
 

@@ -83,11 +83,12 @@ def test_each_byte_counts(page):
 @pytest.mark.parametrize(
     "page", [encode_root(ROOT), encode_leaf([MapEntry(b"k", 1, b"r")]), encode_ids([ROW]), encode_branch([LEAF])]
 )
-def test_a_newer_format_is_refused_by_its_number(page):
+def test_another_format_is_refused_by_its_number(page):
     """The format number alone causes the refusal."""
-    newer = [page[1], 2, "what nobody knows yet"]
-    with pytest.raises(UnsupportedFormat, match="has format 2, and this program reads formats up to 1"):
-        read((decode_root, decode_leaf, decode_ids, decode_branch)[page[1] - 1], msgpack.packb(newer))
+    for number, writer in ((2, "a newer GossipKV"), (0, "an older GossipKV")):
+        packed = msgpack.packb([page[1], number, "what nobody knows here"])
+        with pytest.raises(UnsupportedFormat, match=f"format {number}, and this program reads format 1: {writer}"):
+            read((decode_root, decode_leaf, decode_ids, decode_branch)[page[1] - 1], packed)
 
 
 def test_pages_are_at_most_64_kib():

@@ -73,8 +73,9 @@ def test_a_damaged_header_is_noticed(header, at, difference):
 
 def test_a_header_of_another_kind_or_time():
     """A newer format is distinguished from damage; another kind of document is damage, since its name was the log's."""
-    with pytest.raises(UnsupportedFormat, match="format 2"):
-        decode_header(oracle.header(1, 2, 3, 4, 5, format_number=2), "it")
+    for number, writer in ((2, "a newer GossipKV"), (0, "an older GossipKV")):
+        with pytest.raises(UnsupportedFormat, match=f"format {number}, and this program reads format 1: {writer}"):
+            decode_header(oracle.header(1, 2, 3, 4, 5, format_number=number), "it")
     with pytest.raises(Corrupt, match="not synced"):
         decode_header(oracle.header(1, 2, 3, 4, 5, is_synced=0), "it")
     other = bytearray(oracle.header(1, 2, 3, 4, 5)[:60])
