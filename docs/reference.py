@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,13 +25,13 @@ from gossipkv.loadtest import result
 from gossipkv.loadtest.limits import LimitVerdict
 from gossipkv.settings.config import SETTINGS, Config
 from gossipkv.settings.databases import DATABASE_SETTINGS
-from gossipkv.wire.answer_table import FIELDS
 from gossipkv.wire.method_table import METHODS, OPTIONS, WireMethod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 DIRECTORY: Final = Path(__file__).parent / "reference"
+ANSWERS: Final = Path(__file__).parent / "answers.toml"
 NOTE: Final = "<!-- Written by `make reference` from the code; edit the texts there. -->"
 MIN_COMMANDS: Final = 10  # Options of so many commands, with the same text, are listed once.
 
@@ -246,8 +247,8 @@ def methods() -> str:
     for title, options in OPTIONS.items():
         rows = [[names_of(option.names), option.kind, with_codes(option.meaning)] for option in options]
         sections.append(f"## {title}\n\n{table(('option', 'type', 'meaning'), rows)}")
-    for answer, fields in FIELDS.items():
-        rows = [[names_of(field.names), field.meaning] for field in fields]
+    for answer, fields in tomllib.loads(ANSWERS.read_text(encoding="utf-8")).items():
+        rows = [[names_of(names), meaning] for names, meaning in fields.items()]
         sections.append(f"## Fields of {answer}\n\n{table(('field', 'meaning'), rows)}")
     between = ", ".join(code(name.decode()) for name, right in METHOD_RIGHTS.items() if right is Right.PEER)
     return f"""# Methods

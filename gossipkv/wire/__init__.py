@@ -13,5 +13,4 @@ Read in this order:
     hosts.py      hosts of HTTP requests
     latency.py    a histogram of durations, of fixed size, that nodes and clients add up
     method_table.py  the methods with their options, for the reference
-    answer_table.py  the fields of their answers, for the reference
 """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gossipkv import gossip
 from gossipkv.placement import shard_claim
-from gossipkv.wire.answer_table import fields_of
+from tests.documented import fields_of
 
 SOURCES = [*Path(gossip.__file__).parent.rglob("*.py"), Path(shard_claim.__file__)]
 

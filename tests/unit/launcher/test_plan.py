@@ -114,9 +114,7 @@ def test_what_is_remembered(tmp_path):
     with pytest.raises(Corrupt, match="remove the file to start a new cluster"):
         load(tmp_path)
     file.write_text(json.dumps({**body, "format": 2}))
-    with pytest.raises(
-        UnsupportedFormat, match="the plan has format 2, and this program reads format 1: a newer"
-    ):
+    with pytest.raises(UnsupportedFormat, match="the plan has format 2, and this program reads format 1: a newer"):
         load(tmp_path)
 
 

@@ -19,7 +19,7 @@ from gossipkv.errors import BadRequest, DirectoryInUse, LocalError
 from gossipkv.node import wiring as node
 from gossipkv.node.binding import listen
 from gossipkv.settings.config import load
-from gossipkv.wire.answer_table import fields_of
+from tests.documented import fields_of
 from tests.unit.table.fake_store import FakeStores, put_store
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.table.peers.hints import decode_hint
 from gossipkv.table.peers.peer_client import CHANGES
-from gossipkv.wire.answer_table import fields_of
 from gossipkv.wire.method_table import METHODS
+from tests.documented import fields_of
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, refused, shown
 from tests.world.nodes.whole_cluster import simulated
