@@ -162,7 +162,7 @@ def _rank(state: str) -> int:
 
 
 def _member_row(survey: PageSurvey, member: MemberReport) -> MemberRow:
-    remarks = ["two nodes go by this name"] if member.claimed_twice else []
+    remarks = ["two nodes go by this name"] * member.claimed_twice + ([member.misfit] if member.misfit else [])
     if (why := survey.verdict.silent.get(member.node)) is not None:
         remarks.append(f"did not answer: {why}")
     return MemberRow(member, "; ".join(remarks))
