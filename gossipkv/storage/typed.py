@@ -6,6 +6,7 @@ format can be read.
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from gossipkv.storage.document import Json
 
 T = TypeVar("T")
+
+_hints: Final = functools.cache(get_type_hints)  # A manifest may have a hundred thousand rows of one type.
 
 SHOWN: Final = 40  # A message shows this many characters of a value.
 SCALARS: Final = (str, int, bool)
@@ -51,7 +54,7 @@ def _value(kind: object, value: Json, path: str) -> object:
     elif isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
         found = _object(kind, value, path)
     elif isinstance(kind, type) and hasattr(kind, "_fields") and isinstance(value, list):
-        found = kind(*_row([*get_type_hints(kind).values()], value, path))
+        found = kind(*_row([*_hints(kind).values()], value, path))
     elif origin is tuple and parts[-1] is not ... and isinstance(value, list):
         found = tuple(_row(parts, value, path))
     elif origin in {list, tuple} and isinstance(value, list):
@@ -76,7 +79,7 @@ def _row(kinds: Sequence[object], value: list[Json], path: str) -> list[object]:
 
 def _object(kind: type, value: dict[str, Json], path: str) -> object:
     """Return a map as the dataclass that declares its fields; missing fields have their defaults."""
-    declared = get_type_hints(kind)
+    declared = _hints(kind)
     given = {}
     for field in fields(kind):
         place = f"{path}.{field.name}".lstrip(".")

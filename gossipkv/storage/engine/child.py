@@ -23,8 +23,9 @@ from gossipkv.processes import leash
 from gossipkv.processes.pace import RunPace
 from gossipkv.processes.program import ProgramLines, read_order, say_json
 from gossipkv.storage import sigbus
-from gossipkv.storage.engine.manifest import SortedRun, run_json, run_of
+from gossipkv.storage.engine.manifest import RunFile, SortedRun, run_json, run_of
 from gossipkv.storage.engine.merge import MergeOutput, merge
+from gossipkv.storage.typed import typed
 
 MODULE: Final = "gossipkv.storage.engine.child"
 STDIN: Final = 0
@@ -48,7 +49,7 @@ def understand(line: bytes) -> MergeProgress | MergeOutput | Corrupt | MergeRefu
     """Decode a line of the child.
 
     Raises:
-        ValueError, TypeError: the line is invalid.
+        ValueError: the line is invalid.
     """
     try:
         message = json.loads(line)
@@ -58,9 +59,8 @@ def understand(line: bytes) -> MergeProgress | MergeOutput | Corrupt | MergeRefu
         case {"progress": int(worked)}:
             return MergeProgress(worked)
         case {"done": [list(replaced), files, str() | None as end]}:
-            return MergeOutput(
-                tuple(map(str, replaced)), run_of(files).files, None if end is None else bytes.fromhex(end)
-            )
+            made = run_of(typed(tuple[RunFile, ...], files)).files
+            return MergeOutput(tuple(map(str, replaced)), made, None if end is None else bytes.fromhex(end))
         case {"damaged": [str(file), int(offset), str(reason), expected, got]}:
             return Corrupt(file, offset, reason, expected=expected, got=got)
         case {"error": str(reason)}:

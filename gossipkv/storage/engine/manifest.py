@@ -17,14 +17,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.document import COVERED_AT, read_document, whole, write_document
+from gossipkv.storage.document import COVERED_AT, Json, field, read_document, whole, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
-    from gossipkv.storage.document import Body, Json
+    from gossipkv.storage.document import Body
 
 MANIFEST: Final = "MANIFEST"
 LOCK: Final = "LOCK"
@@ -137,24 +137,25 @@ def read_manifest(files: Files, directory: PurePath) -> StoreManifest:
     path = directory / MANIFEST
     name = str(path)
     body = read_document(files, path, KIND)
+    lives = field(body, "lives", list[tuple[int, int, int, int, int, int]], name)
     try:
         manifest = StoreManifest(
             store=whole(body, "store", name),
             life=whole(body, "life", name),
-            spaces=frozenset(_whole(space) for space in _list(body["spaces"])),
+            spaces=frozenset(field(body, "spaces", list[int], name)),
             next_space=whole(body, "next_space", name),
             next_merge=whole(body, "next_merge", name),
-            recovery_floor=_segment(body["recovery_floor"]),
-            log_floor=_segment(body["log_floor"]),
-            lives=tuple(_life(end) for end in _list(body["lives"])),
-            young=tuple(run_of(run) for run in _list(body["young"])),
-            oldest=run_of(body["oldest"]),
+            recovery_floor=field(body, "recovery_floor", SegmentName, name),
+            log_floor=field(body, "log_floor", SegmentName, name),
+            lives=tuple(LifeEnd(*end[:4], SegmentName(*end[4:])) for end in lives),
+            young=tuple(map(run_of, field(body, "young", list[tuple[RunFile, ...]], name))),
+            oldest=run_of(field(body, "oldest", tuple[RunFile, ...], name)),
             dropped_bytes=whole(body, "dropped_bytes", name),
-            kept=tuple(map(_segment, _list(body["kept"]))),
+            kept=field(body, "kept", tuple[SegmentName, ...], name),
         )
-    except (KeyError, ValueError, TypeError) as error:
-        raise Corrupt(name, COVERED_AT, f"this is not a store's manifest: {error!r}") from error
-    if not _can_be(manifest):
+    except ValueError as error:
+        raise Corrupt(name, COVERED_AT, f"this is not a store's manifest: {error}") from error
+    if not all(map(_are_words, body.values())) or not _can_be(manifest):
         raise Corrupt(name, COVERED_AT, "the numbers of the store, its life, spaces or segments are impossible")
     return manifest
 
@@ -199,44 +200,24 @@ def run_json(run: SortedRun) -> Json:
     return [[*file[:4], file.first.hex(), file.last.hex(), *file[6:]] for file in run.files]
 
 
-def run_of(runs: Json) -> SortedRun:
-    """Return the run of a JSON form. Raises ValueError, TypeError: the form is invalid."""
-    found: list[RunFile] = []
-    for row in _list(runs):
-        name, records, size_bytes, seal, first, last, *counts = _list(row)
-        if not isinstance(name, str) or _RUN_FILE.fullmatch(name) is None:
-            raise ValueError(f"{name!r} is not the name of a run file")
-        if not isinstance(first, str) or not isinstance(last, str):
-            raise TypeError("the first and the last key must be hexadecimal digits")
-        least, greatest = bytes.fromhex(first), bytes.fromhex(last)
-        tombstones, expiring, stale_ms = map(_whole, counts)
-        sizes = _whole(records), _whole(size_bytes), _whole(seal)
-        file = RunFile(name, *sizes, least, greatest, tombstones, expiring, stale_ms)
-        if file.first > file.last or (found and found[-1].last >= file.first):
-            raise ValueError(f"the keys of {name} do not follow the keys of the file before it")
-        found.append(file)
-    return SortedRun(tuple(found))
+def run_of(files: tuple[RunFile, ...]) -> SortedRun:
+    """Return the run of these files. Raises ValueError: they cannot be a run."""
+    for at, file in enumerate(files):
+        if _RUN_FILE.fullmatch(file.name) is None:
+            raise ValueError(f"{file.name!r} is not the name of a run file")
+        if file.first > file.last or (at and files[at - 1].last >= file.first):
+            raise ValueError(f"the keys of {file.name} do not follow the keys of the file before it")
+    return SortedRun(files)
 
 
-def _life(row: Json) -> LifeEnd:
-    life, number, offset, position, *continued = map(_whole, _list(row))
-    return LifeEnd(life, number, offset, position, SegmentName(*continued))
-
-
-def _segment(row: Json) -> SegmentName:
-    return SegmentName(*map(_whole, _list(row)))
-
-
-def _list(value: Json) -> list[Json]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} must be a list")
-    return value
-
-
-def _whole(value: Json) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _WORD:
-        raise ValueError(f"{value!r} must be a whole number of 64 bits")
-    return value
+def _are_words(value: Json) -> bool:
+    """Return True if all numbers in a value have 64 bits."""
+    match value:
+        case int():
+            return 0 <= value < _WORD
+        case list():
+            return all(map(_are_words, value))
+    return True
 
 
 def describe_store(files: Files, directory: PurePath) -> dict[str, str | int]:

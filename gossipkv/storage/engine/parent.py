@@ -92,7 +92,7 @@ async def _listen(process: trio.Process) -> MergeOutput | Corrupt | str | None:
         for line in lines.feed(part):
             try:
                 result = understand(line)
-            except (ValueError, TypeError) as error:
+            except ValueError as error:
                 return str(error)
             match result:
                 case MergeRefused(reason):
