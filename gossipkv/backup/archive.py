@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.offline.destinations import Destination
     from gossipkv.environment.seam import Files
     from gossipkv.settings.masking import Option
-    from gossipkv.storage.document import Json
+    from gossipkv.storage.typed import Json
     from gossipkv.wire.rpc import Value
 
 MANIFEST: Final = "MANIFEST"

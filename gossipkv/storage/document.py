@@ -33,13 +33,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, UnsupportedFormat, other_format
-from gossipkv.storage.typed import typed
+from gossipkv.storage.typed import Json, typed
 
 if TYPE_CHECKING:
     from gossipkv.environment.seam import Files
     from gossipkv.environment.seam import Path as AnyPath
 
-Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Body = dict[str, Json]
 T = TypeVar("T")
 

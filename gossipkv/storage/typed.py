@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, ForwardRef, TypeVar, cast, get_args, ge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.storage.document import Json
-
+Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 T = TypeVar("T")
 
 _hints: Final = functools.cache(get_type_hints)  # A manifest may have a hundred thousand rows of one type.

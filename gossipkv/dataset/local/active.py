@@ -29,7 +29,8 @@ from gossipkv.storage.document import text, whole
 from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
-    from gossipkv.storage.document import Body, Json
+    from gossipkv.storage.document import Body
+    from gossipkv.storage.typed import Json
 
 KIND: Final = "ACTIVE"
 

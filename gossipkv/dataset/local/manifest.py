@@ -17,12 +17,13 @@ from gossipkv.dataset.source.files import LAST_MS
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.storage.document import Body, Json, field, flag, read_document, text, whole, write_document
+from gossipkv.storage.document import Body, field, flag, read_document, text, whole, write_document
 
 if TYPE_CHECKING:
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
+    from gossipkv.storage.typed import Json
 
 # Files beside the data begin with `_`.
 MANIFEST = "_MANIFEST"

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from gossipkv.dataset.local.active import ActiveDocument
     from gossipkv.environment.seam import FileEntry, Files
     from gossipkv.placement.partition_set import PartitionSet
-    from gossipkv.storage.document import Body, Json
+    from gossipkv.storage.document import Body
+    from gossipkv.storage.typed import Json
 
 _ACTIVE, _REFUTED, _HELD, _RING, _DATASETS = "active", "refuted", "held", "RING", "datasets"
 _BUILDING, _REMOVING, _DAMAGED = "building", "removing", "damaged"

@@ -23,8 +23,8 @@ from gossipkv.keyspace.partitioner import FUNCTIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.storage.document import Json
     from gossipkv.storage.label import RandomAccess
+    from gossipkv.storage.typed import Json
 
 # 16,384 files with names of 255 bytes come to 5 MB; real declarations have some kilobytes.
 MAX_DECLARED_BYTES: Final = 8 << 20

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.document import COVERED_AT, Json, field, read_document, whole, write_document
+from gossipkv.storage.document import COVERED_AT, field, read_document, whole, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.document import Body
+    from gossipkv.storage.typed import Json
 
 MANIFEST: Final = "MANIFEST"
 LOCK: Final = "LOCK"
