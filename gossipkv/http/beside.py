@@ -32,7 +32,7 @@ from gossipkv.http.reads import EventStreams, ReadContext
 from gossipkv.http.site import site_of
 from gossipkv.log import Log
 from gossipkv.processes import leash, logs
-from gossipkv.processes.program import ProgramLines
+from gossipkv.processes.program import ProgramLines, read_order
 
 if TYPE_CHECKING:
     import logging
@@ -69,14 +69,14 @@ class _Words:
             if not part:
                 raise EOFError("standard input ended within the order; the order must be one whole line")
             self._waiting += self._lines.feed(part)
-        return GatewayOrder.from_line(self._waiting.pop(0))
+        return read_order(self._waiting.pop(0), GatewayOrder)
 
     async def obey(self, obeying: _Child) -> None:
         """Pass on each word until standard input ends."""
         async with trio.lowlevel.FdStream(os.dup(0)) as stream:
             while True:
                 for line in self._waiting:
-                    obeying.hear(GatewayWord.from_line(line))
+                    obeying.hear(read_order(line, GatewayWord))
                 part = await stream.receive_some(READ_BYTES)
                 if not part:
                     return

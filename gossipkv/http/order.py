@@ -1,4 +1,4 @@
-"""Messages from a node to its gateway, a child process: lines of JSON on its standard input.
+"""Messages from a node to its gateway, a child process: lines of `order_line` on its standard input.
 
     the first     the order (`GatewayOrder`): the node to ask, the source of connections, limits
     later ones    a word (`GatewayWord`): changed settings of databases, or the node's coming end
@@ -8,15 +8,14 @@ On standard output the child writes one line of JSON for each line of the log: `
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.address import Address
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from gossipkv.address import Address
 
 # A database with one of these names is answered like any other, except for the path beside it, which belongs to the
 # gateway.
@@ -72,18 +71,6 @@ class GatewayOrder:
     hosts: str  # The names that `Host` may have, separated by spaces; empty: any.
     is_secured: bool  # True if connections come by TLS, which ends in the node.
 
-    def to_line(self) -> bytes:
-        """Encode the order as one line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> GatewayOrder:
-        """Decode the result of `to_line`."""
-        fields = json.loads(line)
-        fields |= {name: Address(*fields[name]) for name in ("node", "address")}
-        fields |= {"types": Types(**fields["types"]), "limits": GatewayLimits(**fields["limits"])}
-        return cls(**fields)
-
 
 class GatewayPeer(NamedTuple):
     """The client of a connection; it is sent as a line before the bytes already read."""
@@ -110,13 +97,3 @@ class GatewayWord:
 
     types: Types
     drain_ms: int | None = None  # The node ends within this time.
-
-    def to_line(self) -> bytes:
-        """Encode the word as one line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> GatewayWord:
-        """Decode the result of `to_line`."""
-        fields = json.loads(line)
-        return cls(**{**fields, "types": Types(**fields["types"])})

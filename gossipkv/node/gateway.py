@@ -24,7 +24,7 @@ from gossipkv.http.order import HIDING, GatewayLimits, GatewayOrder, GatewayWord
 from gossipkv.log import Log
 from gossipkv.node.detached import DetachedConnections
 from gossipkv.processes import child
-from gossipkv.processes.program import ProgramLines, how_it_ended
+from gossipkv.processes.program import ProgramLines, how_it_ended, order_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -190,13 +190,13 @@ class GatewayProcess:
         assert process.stdin is not None
         last = GatewayWord(self._types)
         with contextlib.suppress(trio.BrokenResourceError):  # The child is gone, which `_live` sees as well.
-            await process.stdin.send_all(order.to_line())
+            await process.stdin.send_all(order_line(order))
             while True:
                 changed = self._changed
                 word = GatewayWord(self._types, self._left_ms())
                 if word.types != last.types or (word.drain_ms is not None and last.drain_ms is None):
                     last = word
-                    await process.stdin.send_all(word.to_line())
+                    await process.stdin.send_all(order_line(word))
                 await changed.wait()
 
     async def _hear(self, process: trio.Process) -> None:

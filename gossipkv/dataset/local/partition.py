@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from gossipkv.dataset.source.listing import MAX_FILES
 from gossipkv.errors import SourceError
 from gossipkv.keyspace.partitioner import FUNCTIONS
+from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.storage.document import Json
     from gossipkv.storage.label import Label
 
 
@@ -41,18 +41,11 @@ class PartitionClaim:
 def claim_of(label: Label) -> PartitionClaim | None:
     """Return the claim in a sorted file's metadata, or None if another program wrote them."""
     try:
-        fields: Json = json.loads(label.metadata)
+        claim = typed(PartitionClaim, json.loads(label.metadata))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(fields, dict):
-        return None
-    function, partitions, partition = (fields.get(name) for name in ("function", "partitions", "partition"))
-    regrouped = fields.get("regrouped", False)
-    if not isinstance(function, str) or function not in FUNCTIONS or not isinstance(regrouped, bool):
-        return None
-    if not _is_below(partitions, MAX_FILES + 1) or not _is_below(partition, partitions):
-        return None
-    return PartitionClaim(function, partitions, partition, regrouped)
+    is_possible = claim.function in FUNCTIONS and 0 <= claim.partition < claim.partitions <= MAX_FILES
+    return claim if is_possible else None
 
 
 def refuse_strayed(claims: Mapping[str, PartitionClaim]) -> None:
@@ -69,7 +62,3 @@ def refuse_strayed(claims: Mapping[str, PartitionClaim]) -> None:
             "key, so a record may be in neither; build this file again with --presharded never"
         )
         raise SourceError(f"{relied}: {reason}", {"file": relied, "reason": reason})
-
-
-def _is_below(number: Json, end: int) -> TypeGuard[int]:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gossipkv.address import Address
 from gossipkv.http.order import HIDING, GatewayLimits, GatewayOrder, GatewayPeer, GatewayWord, Types
+from gossipkv.processes.program import order_line, read_order
 
 TYPES = Types("text/plain", {"db": "image/png"})
 
@@ -12,16 +13,16 @@ def test_an_order_is_one_line_and_comes_back():
     limits = GatewayLimits(max_connections=7, idle_timeout_ms=0)
     own, here = Address("::1", 7070), Address("::1", 8080)
     order = GatewayOrder(own, 4, "n\n1", here, 5, 6, TYPES, limits, "a b", is_secured=True)
-    line = order.to_line()
+    line = order_line(order)
     assert line.count(b"\n") == 1
-    assert GatewayOrder.from_line(line) == order
+    assert read_order(line, GatewayOrder) == order
     assert "secret" not in repr(order)
 
 
 def test_a_word_is_one_line_and_comes_back():
     for word in (GatewayWord(TYPES), GatewayWord(TYPES, 0), GatewayWord(TYPES, 10_000)):
-        assert word.to_line().count(b"\n") == 1
-        assert GatewayWord.from_line(word.to_line()) == word
+        assert order_line(word).count(b"\n") == 1
+        assert read_order(order_line(word), GatewayWord) == word
 
 
 def test_who_is_at_the_other_end_stands_before_what_was_read():

@@ -16,6 +16,7 @@ from gossipkv.address import Address
 from gossipkv.http.order import GatewayOrder, GatewayPeer, GatewayWord, Types
 from gossipkv.node import gateway
 from gossipkv.node.gateway import GatewayProcess
+from gossipkv.processes.program import read_order
 from gossipkv.settings.config import load
 from gossipkv.settings.databases import DatabaseSettings
 from tests.world.logs import capture_logs
@@ -92,7 +93,7 @@ async def test_the_order_and_the_words(autojump_clock, nursery, children):
     nursery.start_soon(kept.run, served.append)
     await wait_all_tasks_blocked()
     (child,) = children.all
-    order = GatewayOrder.from_line(await child.hear())
+    order = read_order(await child.hear(), GatewayOrder)
     assert (order.node, order.address) == (NODE, Address("127.0.0.1", 8080))
     assert (order.name, {order.detached, order.connection}, order.leash) == ("n1", children.descriptors, 6)
     with socket.socket(fileno=served.pop()) as end:
@@ -101,9 +102,9 @@ async def test_the_order_and_the_words(autojump_clock, nursery, children):
     assert (order.limits.max_connections, order.limits.held_bytes, order.limits.idle_timeout_ms) == (7, 1 << 20, 0)
     kept.reconfigure({})
     kept.reconfigure({"db": DatabaseSettings(content_type="image/png"), "other": DatabaseSettings()})
-    assert GatewayWord.from_line(await child.hear()) == GatewayWord(Types("text/plain", {"db": "image/png"}))
+    assert read_order(await child.hear(), GatewayWord) == GatewayWord(Types("text/plain", {"db": "image/png"}))
     kept.drain(3)
-    word = GatewayWord.from_line(await child.hear())
+    word = read_order(await child.hear(), GatewayWord)
     assert (word.types, word.drain_ms) == (Types("text/plain", {"db": "image/png"}), 3000)
     nursery.cancel_scope.cancel()
 
@@ -190,7 +191,7 @@ async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
     children.may_start.set()
     await wait_all_tasks_blocked()
     await children.all[1].hear()
-    assert GatewayWord.from_line(await children.all[1].hear()).drain_ms == 5000
+    assert read_order(await children.all[1].hear(), GatewayWord).drain_ms == 5000
     nursery.cancel_scope.cancel()
 
 
