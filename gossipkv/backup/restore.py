@@ -19,8 +19,8 @@ from gossipkv.backup.archive import EXPIRY_BYTES, PRESENT
 from gossipkv.backup.create import RETRIED, closed_in_thread
 from gossipkv.backup.jobs import Progress
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError, Unavailable
+from gossipkv.processes.pace import RateLimit
 from gossipkv.register.metadata.partitions import HASH
-from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.settings.databases import HIDDEN, NAMES, is_name
 from gossipkv.table.rpc.requests import MAX_BOUNDS
 
@@ -177,8 +177,7 @@ class Restore:
                         records = await run(stack.enter_context, self.archive.records(partition.files))
                         while batch := await run(_batch, records):
                             size_bytes = sum(len(key) + len(value) for key, value in batch)
-                            await trio.sleep(limit.wait_s(trio.current_time()))
-                            limit.took(size_bytes, trio.current_time())
+                            await trio.sleep(limit.take(size_bytes, trio.current_time()))
                             await send.send(batch)
                             self.progress.bytes += size_bytes
                     self.progress.done += 1

@@ -1,23 +1,33 @@
-"""A rate limit for reads, in bytes a second."""
+"""A rate limit, in bytes a second on average."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import final
 
 
 @final
-class RunPace:
-    """Returns delays that keep reads within a rate; a burst is one chunk."""
+class RateLimit:
+    """A limit on the average rate: each transfer delays the next by its cost."""
 
-    def __init__(self, bytes_per_second: int) -> None:
-        self.bytes_per_second = bytes_per_second
+    __slots__ = ("_free_at", "rate")
+
+    def __init__(self, rate: float = inf) -> None:
+        """Limit to `rate` bytes a second; 0: unlimited."""
+        self.rate = rate
         self._free_at = 0.0
 
+    def took(self, size_bytes: int, now: float) -> None:
+        """Count a transfer."""
+        if self.rate:
+            self._free_at = max(self._free_at, now) + size_bytes / self.rate
+
+    def wait_s(self, now: float) -> float:
+        """The seconds for which the next transfer must wait."""
+        return max(0.0, self._free_at - now) if self.rate else 0.0
+
     def take(self, size_bytes: int, now: float) -> float:
-        """Return the seconds to wait before `size_bytes` are used."""
-        if self.bytes_per_second <= 0:
-            self._free_at = now
-            return 0.0
-        wait = max(0.0, self._free_at - now)
-        self._free_at = now + wait + size_bytes / self.bytes_per_second
-        return wait
+        """Count a transfer that begins after the returned wait, in seconds."""
+        wait_s = self.wait_s(now)
+        self.took(size_bytes, now)
+        return wait_s

@@ -20,6 +20,7 @@ import trio
 from gossipkv.environment.ticks import QUIET_S, rest
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, StorageError
 from gossipkv.log import Log
+from gossipkv.processes.pace import RateLimit
 from gossipkv.replication._replication import LogPage
 from gossipkv.replication.changes.pages import ChangeFeeds
 from gossipkv.replication.maintenance.digests import DigestExchange
@@ -29,7 +30,6 @@ from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
 from gossipkv.replication.replica.keys import ENDED, IDENTITY, JOINING, KIND_BYTES, LOADING, QUARANTINED, RECORD, STATE
 from gossipkv.replication.replica.replica import Replica
 from gossipkv.replication.replica_set import ANSWER_S, ReplicaSet
-from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.storage.engine.reading import BelowFloor
 from gossipkv.storage.engine.shell import Batch
 

@@ -33,7 +33,7 @@ from gossipkv.environment.real_files import BuildFiles, RealFiles
 from gossipkv.errors import GossipKVError, SourceError
 from gossipkv.processes import leash
 from gossipkv.processes.leash import run_apart
-from gossipkv.processes.pace import RunPace
+from gossipkv.processes.pace import RateLimit
 from gossipkv.processes.program import ProgramLines, read_order, say, say_json
 from gossipkv.processes.usage import peak_bytes
 
@@ -94,7 +94,7 @@ class _Throttle:
 
     def __init__(self, orders: _ParentLines, bytes_per_second: int) -> None:
         self._orders = orders
-        self._pace = RunPace(bytes_per_second)
+        self._pace = RateLimit(bytes_per_second)
         self._lock = Lock()
 
     def wait(self, size_bytes: int) -> None:
@@ -102,7 +102,7 @@ class _Throttle:
         with self._lock:
             line = self._orders.last()
             if line is not None:
-                self._pace.bytes_per_second = int(line)
+                self._pace.rate = int(line)
             seconds = self._pace.take(size_bytes, time.monotonic())
         if seconds > 0:
             time.sleep(seconds)

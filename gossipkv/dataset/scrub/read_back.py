@@ -24,7 +24,7 @@ from gossipkv.dataset.local.version import read_version
 from gossipkv.environment.real_files import DirectFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.processes import leash
-from gossipkv.processes.pace import RunPace
+from gossipkv.processes.pace import RateLimit
 from gossipkv.processes.program import say_json
 from gossipkv.storage.label import CheckedBody, OpenFile, read_label
 
@@ -142,7 +142,7 @@ def main() -> int:
     leash.wear(worn)
     job = Job(*order)
     files = DirectFiles()
-    pace = RunPace(job.bytes_per_second)
+    pace = RateLimit(job.bytes_per_second)
 
     def wait(size_bytes: int) -> None:
         time.sleep(pace.take(size_bytes, time.monotonic()))

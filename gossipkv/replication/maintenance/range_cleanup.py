@@ -18,9 +18,9 @@ from gossipkv.replication.replica.keys import ABANDONED, DIVIDED, TIME_BYTES, TO
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
+    from gossipkv.processes.pace import RateLimit
     from gossipkv.replication.ports import ReplicationPorts
     from gossipkv.replication.replica.spaces import Spaces
-    from gossipkv.replication.snapshot.rate_limit import RateLimit
 
 PAGE_RECORDS: Final = 512
 

@@ -2,6 +2,5 @@
 
 Read in this order:
 
-    rate_limit.py  bytes a second for loads, at each end
     transfer.py    loads, page by page, by a source and a target
 """

@@ -37,11 +37,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, StorageError
+from gossipkv.processes.pace import RateLimit
 from gossipkv.replication._replication import encode_state, put_records, records_of
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import IDENTITY, LOADING, ORDER_BYTES, RECORD, STATE, decode_state
 from gossipkv.replication.replica.spaces import first_batch
-from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.storage.engine.shell import PUT, Batch
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, final
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import leash
-from gossipkv.processes.pace import RunPace
+from gossipkv.processes.pace import RateLimit
 from gossipkv.processes.program import ProgramLines, read_order, say_json
 from gossipkv.storage import sigbus
 from gossipkv.storage.engine.manifest import RunFile, SortedRun, run_json, run_of
@@ -77,7 +77,7 @@ def main() -> int:
     order, worn = read_order(line, tuple)
     leash.wear(worn)
     sigbus.install()
-    heard.pace = RunPace(order.bytes_per_second)
+    heard.pace = RateLimit(order.bytes_per_second)
     try:
         output = merge(RealFiles(), order, lambda worked: say_json({"progress": worked}), wait=heard.wait)
     except Corrupt as damage:
@@ -100,7 +100,7 @@ class ChildInput:
     """The lines of standard input: the order, then write rates, each effective when it arrives."""
 
     def __init__(self, descriptor: int = STDIN) -> None:
-        self.pace = RunPace(0)
+        self.pace = RateLimit(0)
         self._descriptor = descriptor
         self._lines = ProgramLines()
         self._waiting: list[bytes] = []
@@ -129,7 +129,7 @@ class ChildInput:
             self._read()
         if not self._waiting:
             return False
-        self.pace = RunPace(int(self._waiting[-1]))
+        self.pace = RateLimit(int(self._waiting[-1]))
         self._waiting.clear()
         return True
 

@@ -16,6 +16,7 @@ import trio
 from gossipkv.errors import NotReady, Unavailable, Unknown, UnknownDatabase, from_wire, to_wire
 from gossipkv.gossip.member import MemberState
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
+from gossipkv.processes.pace import RateLimit
 from gossipkv.register.metadata.partitions import (
     HASH,
     MAP,
@@ -34,7 +35,6 @@ from gossipkv.replication.replica.keys import RECORD, ReplicaIdentity
 from gossipkv.replication.replica.token_keys import token_keys
 from gossipkv.replication.replica_set import ReplicaSet
 from gossipkv.replication.shell import Replication
-from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.replication.stream.messages import ReplicaState
 from gossipkv.storage.engine._engine import Memtable, operations
 from gossipkv.storage.engine.shell import DELETE, PUT, Batch, View

@@ -3,6 +3,7 @@
 import pytest
 
 from gossipkv.errors import NotReady
+from gossipkv.processes.pace import RateLimit
 from gossipkv.replication.maintenance.range_cleanup import RangeCleanup
 from gossipkv.replication.maintenance.split import ChildReplica, divide
 from gossipkv.replication.replica import clock, record
@@ -17,7 +18,6 @@ from gossipkv.replication.replica.keys import (
 )
 from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
-from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.replication.stream import peer
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import TABLE, Cluster
