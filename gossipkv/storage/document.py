@@ -169,8 +169,13 @@ def field(body: Body, key: str, kind: type[T], name: str) -> T:
     """Return the value at `key`, which must have that type.  Raises Corrupt."""
     if key not in body:
         raise Corrupt(name, COVERED_AT, f"{key!r} is missing")
+    return checked(kind, body[key], name, key)
+
+
+def checked(kind: type[T], value: Json, name: str, path: str = "") -> T:
+    """Return a value of the document `name`, which must have that type, as `typed` reads it.  Raises Corrupt."""
     try:
-        return typed(kind, body[key], key)
+        return typed(kind, value, path)
     except ValueError as error:
         raise Corrupt(name, COVERED_AT, str(error)) from error
 

@@ -25,7 +25,7 @@ from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.seals import Sealed
 from gossipkv.settings.databases import is_name
-from gossipkv.storage.document import text, whole
+from gossipkv.storage.document import checked, text, whole
 from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
@@ -128,13 +128,12 @@ def _sealed(database: str, row: Json, name: str) -> Sealed:
 def _identity(database: str, version: str, fields: Json | object, name: str) -> VersionIdentity | None:
     if fields is None:
         return None
-    if not isinstance(fields, dict) or not isinstance(fields.get("regrouped"), bool):
+    if not isinstance(fields, dict):
         raise Corrupt(name, 0, "'identity' should have digest, partitions, function and regrouped, or be null")
-    partitions = whole(fields, "partitions", name)
-    if partitions == 0:
+    identity = checked(VersionIdentity, {**fields, "database": database, "version": version}, name)
+    if identity.partitions < 1:
         raise Corrupt(name, 0, "'partitions' should be at least 1")
-    digest, function = text(fields, "digest", name), text(fields, "function", name)
-    return VersionIdentity(database, version, digest, partitions, function, regrouped=fields["regrouped"] is True)
+    return identity
 
 
 def _ownership(row: Json, partitions: int, name: str) -> Ownership:

@@ -9,7 +9,6 @@ lists the partitions that the node should have; some may be lacking for a while.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,8 @@ from gossipkv.dataset.source.files import LAST_MS
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.storage.document import Body, field, flag, read_document, text, whole, write_document
+from gossipkv.storage.document import Body, checked, field, read_document, text, whole, write_document
+from gossipkv.storage.typed import typed
 
 if TYPE_CHECKING:
     from pathlib import PurePath
@@ -182,24 +182,16 @@ def from_body(body: Body, name: str) -> VersionManifest:
         Corrupt: a field is missing or of another type.
     """
     voided = None if _present(body, "voided", name) is None else text(body, "voided", name)
-    partitions, source_files = whole(body, "partitions", name), whole(body, "source_files", name)
-    regrouped, refuted = flag(body, "regrouped", name), field(body, "refuted", tuple[str, ...], name)
-    identity = VersionIdentity(
-        text(body, "database", name),
-        text(body, "version", name),
-        text(body, "digest", name),
-        partitions,
-        text(body, "function", name),
-        regrouped,
-    )
-    if not regrouped and identity.function in refuted:
+    partitions, refuted = whole(body, "partitions", name), field(body, "refuted", tuple[str, ...], name)
+    identity = checked(VersionIdentity, body, name)
+    if not identity.regrouped and identity.function in refuted:
         raise Corrupt(name, 0, f"'refuted' contains {identity.function!r}, on which the build relied")
     files = body.get("files")
     if not isinstance(files, list) or not 0 < len(files) == partitions:
         raise Corrupt(name, 0, "'files' should be a list with an entry for each partition")
     return VersionManifest(
         identity,
-        source_files,
+        whole(body, "source_files", name),
         whole(body, "source_bytes", name),
         text(body, "compression", name),
         tuple(None if row is None else _file(partition, row, name) for partition, row in enumerate(files)),
@@ -241,22 +233,12 @@ def stray_from_json(row: Json, name: str) -> Stray | None:
     Raises:
         Corrupt: it is malformed.
     """
-    match row:
-        case None:
-            return None
-        case [str(key), str(file), int(offset)] if re.fullmatch("([0-9a-f]{2})*", key):
-            return Stray(bytes.fromhex(key), file, offset)
-        case _:
-            raise Corrupt(name, 0, "'first_stray' should be a key, a file and an offset, or null")
+    return None if row is None else Stray(*checked(tuple[bytes, str, int], row, name, "first_stray"))
 
 
 def _share(bitmap: Json, partitions: int, name: str) -> PartitionSet | None:
-    if bitmap is None:
-        return None
-    if not isinstance(bitmap, str) or not re.fullmatch("([0-9a-f]{2})*", bitmap):
-        raise Corrupt(name, 0, "'share' should be a bitmap in hexadecimal, or null")
     try:
-        return PartitionSet.from_bytes(partitions, bytes.fromhex(bitmap))
+        return None if bitmap is None else PartitionSet.from_bytes(partitions, typed(bytes, bitmap, "share"))
     except ValueError as error:
         raise Corrupt(name, 0, f"'share': {error}") from error
 
