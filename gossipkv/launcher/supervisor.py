@@ -4,7 +4,7 @@ It starts the nodes, reports their state, obeys `gossipkv.launcher.control`, and
 so Ctrl-C in a terminal reaches only the launcher. As a process of its own it lets a cluster outlive its launcher
 (`--detach`), and `start` work from another shell.
 
-    standard input    one line of JSON: the order (`gossipkv.launcher.order`)
+    standard input    one line: the order (`gossipkv.launcher.order`)
     standard output   one line of JSON: {} when it obeys, else {"error": "..."}
     its leash         a descriptor named in the order: if the launcher is gone, all nodes are killed
     the nodes' leash  the kernel kills each node when this process is gone, however that ended

@@ -114,11 +114,6 @@ def decode_header(data: bytes, path: str) -> SegmentHeader:
     return SegmentHeader(store, number, salt, life, size_bytes)
 
 
-def next_payload(name: SegmentName) -> bytes:
-    """Return the payload of a `next` frame, the last of a segment."""
-    return _NEXT.pack(*name)
-
-
 def next_name(payload: bytes) -> SegmentName:
     """Return the segment that a `next` frame names."""
     return SegmentName(*_NEXT.unpack(payload))

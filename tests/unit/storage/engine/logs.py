@@ -23,7 +23,6 @@ from gossipkv.storage.engine.segments import (
     WRITE,
     SegmentHeader,
     make_segment,
-    next_payload,
 )
 from tests.oracle import log as oracle
 from tests.world.faulty_files import FaultyFiles
@@ -39,6 +38,10 @@ ROOT = PurePosixPath("/tables")
 STORE = 0xFEED_0000_0000_0001
 SEGMENT_BYTES = HEADER_BYTES + 2 * RESERVED_BYTES
 LIFE_STEP = 1 << 32
+
+
+def next_payload(name: SegmentName) -> bytes:
+    return struct.pack("<QQ", *name)
 
 
 def begin_payload(life: int) -> bytes:

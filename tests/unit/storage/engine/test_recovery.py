@@ -15,7 +15,7 @@ from gossipkv.errors import Corrupt
 from gossipkv.storage.engine import recovery
 from gossipkv.storage.engine._engine import BATCH, HEADER_BYTES, NEXT
 from gossipkv.storage.engine.manifest import LifeEnd, SegmentName, segment_path
-from gossipkv.storage.engine.segments import make_segment, next_payload
+from gossipkv.storage.engine.segments import make_segment
 from tests.oracle import log as oracle
 from tests.unit.storage.engine.logs import (
     LIFE_STEP,
@@ -24,6 +24,7 @@ from tests.unit.storage.engine.logs import (
     STORE,
     Log,
     check,
+    next_payload,
     path_of,
     payload_of,
     refused,

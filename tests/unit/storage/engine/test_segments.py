@@ -27,11 +27,21 @@ from gossipkv.storage.engine.segments import (
     encode_header,
     make_segment,
     next_name,
-    next_payload,
     read_segment,
 )
 from tests.oracle import log as oracle
-from tests.unit.storage.engine.logs import ROOT, SEGMENT_BYTES, STEPS, STORE, Disk, Faulty, Log, Real, salt_of
+from tests.unit.storage.engine.logs import (
+    ROOT,
+    SEGMENT_BYTES,
+    STEPS,
+    STORE,
+    Disk,
+    Faulty,
+    Log,
+    Real,
+    next_payload,
+    salt_of,
+)
 from tests.world.faulty_files import Action, Crash, Fault
 
 WORD = st.integers(0, 2**64 - 1)

@@ -13,8 +13,8 @@ from gossipkv.storage.document import read_document
 from gossipkv.storage.engine import _engine, manifest, options, policy, segments, shell
 from gossipkv.storage.engine._engine import LIFE_GAP, Batch, FrameBuffer
 from gossipkv.storage.engine.manifest import SegmentName
-from gossipkv.storage.engine.segments import SegmentHeader, encode_header, next_payload
-from tests.unit.storage.engine.logs import ROOT, Log
+from gossipkv.storage.engine.segments import SegmentHeader, encode_header
+from tests.unit.storage.engine.logs import ROOT, Log, next_payload
 from tests.unit.storage.engine.test_writer import Log as WrittenLog
 
 PAGE = (Path(__file__).parents[4] / "docs" / "development" / "store.md").read_text(encoding="utf-8")
