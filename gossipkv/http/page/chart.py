@@ -42,7 +42,6 @@ class Chart:
     title: str
     lines: tuple[ChartLine, ...]
     ticks: tuple[GridLine, ...]
-    since_s: int  # The length of observation.
     words: str
 
 
@@ -62,7 +61,7 @@ def rate_chart(intervals: Sequence[Interval]) -> Chart | None:
     lines = _lines(points, lambda value: HEIGHT - value / top * HEIGHT, rate_text)
     ticks = tuple(GridLine(HEIGHT - part * HEIGHT, rate_text(top * part)) for part in (0, 0.5, 1))
     words = f"now {lines[0].now}/s, at most {rate_text(highest)}/s; errors now {lines[1].now}/s"
-    return Chart("Requests a second", lines, ticks, _since_s(intervals), words)
+    return Chart("Requests a second", lines, ticks, words)
 
 
 def latency_chart(intervals: Sequence[Interval]) -> Chart | None:
@@ -90,7 +89,7 @@ def latency_chart(intervals: Sequence[Interval]) -> Chart | None:
     lines = tuple(line for line in _lines(points, height, duration_us_text) if line.path)
     ticks = tuple(GridLine(height(10.0**power), duration_us_text(10.0**power)) for power in range(low, high + 1))
     words = ", ".join(f"{line.name} {line.now}" for line in lines) or "no request was answered"
-    return Chart("Latency", lines, ticks if lines else (), _since_s(intervals), words)
+    return Chart("Latency", lines, ticks if lines else (), words)
 
 
 def _lines(
@@ -140,7 +139,3 @@ def duration_us_text(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:.3g} µs"
-
-
-def _since_s(intervals: Sequence[Interval]) -> int:
-    return round(min(WIDTH, intervals[-1].end_s - intervals[0].end_s + intervals[0].length_s))
