@@ -24,6 +24,7 @@ from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat,
 from gossipkv.processes.program import command
 from gossipkv.settings import config
 from gossipkv.settings.databases import nearest
+from gossipkv.settings.setting import read_advertised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,7 +139,7 @@ class ClusterPlan:
         settings["http_listen"] = "off" if node.http is None else str(node.http)
         settings["node"] = node.called or node.name
         # An empty list is passed, too, since the environment could name foreign nodes.
-        settings["join"] = ",".join(str(seed.address) for seed in self._seeds(index)) or "none"
+        settings["join"] = ",".join(str(self._reached_at(seed)) for seed in self._seeds(index)) or "none"
         flags = [part for name, value in settings.items() for part in _SETTINGS[name].arguments(value)]
         return [*node.wrapper, *command("gossipkv"), "serve", *flags]
 
@@ -153,6 +154,10 @@ class ClusterPlan:
         if not self.formed and self.settings_of(self.node(index))["expected_members"] != "unknown":
             return []
         return [node for node in self.nodes if node.index != index and node.port][:SEEDS]
+
+    def _reached_at(self, node: NodePlan) -> Address:
+        advertised = read_advertised(self.settings_of(node)["advertise"])
+        return node.address if advertised is None else Address(advertised.host, advertised.port or node.port)
 
     def save(self, directory: Path) -> None:
         """Write the plan, completely or not at all."""

@@ -45,6 +45,8 @@ def test_command_lines():
     formed = dataclasses.replace(THREE, formed=True)
     assert flags(formed, 1)["--join"] == "127.0.0.1:7002,127.0.0.1:7003"
     assert flags(formed, 2)["--join"] == "127.0.0.1:7001,127.0.0.1:7003"
+    beyond = formed.with_node(NodePlan(2, 7002, settings={"advertise": "192.0.2.2:0"}))
+    assert flags(beyond, 1)["--join"] == "192.0.2.2:7002,127.0.0.1:7003"
 
 
 def test_settings_of_cluster_and_node():
