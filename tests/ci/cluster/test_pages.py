@@ -116,7 +116,7 @@ CLAIMS = (
     ),
     Claim("docs/users/your-table.md", "python airflow", 1, f"{TABLE}::test_a_scheduler_can_say_its_command"),
     Claim(
-        "docs/operators/kubernetes.md", "sh", 4, "tests/ci/deploy/test_kubernetes.py::test_the_page_names_what_there_is"
+        "docs/operators/kubernetes.md", "sh", 5, "tests/ci/deploy/test_kubernetes.py::test_the_page_names_what_there_is"
     ),
     Claim("docs/operators/kubernetes.md", "yaml", 1, "tests/ci/deploy/test_kubernetes.py::test_the_job_of_the_page"),
     Claim("docs/development/gossip.md", "mermaid", 1, GOSSIP),
