@@ -42,8 +42,18 @@ class Audit:
 
     def log(self, operation: AuditedRequest, result: str, reason: str | None = None) -> None:
         """Log an operation, unless it runs and was logged just now."""
-        if result != RUNNING or self._running.lets(self._now(), *operation.facts.values()):
-            self._log.info("operated", **operation.facts, result=result, reason=reason)
+        user, address, method, named, options = facts = operation.facts
+        if result != RUNNING or self._running.lets(self._now(), *facts):
+            self._log.info(
+                "operated",
+                user=user,
+                address=address,
+                method=method,
+                object=named,
+                options=options,
+                result=result,
+                reason=reason,
+            )
 
 
 @final
@@ -54,13 +64,9 @@ class AuditedRequest:
         self._audit, self._method = audit, arguments.method
         maps = [value for value in arguments.values if isinstance(value, dict)]
         given = {_words(name): value for options in maps for name, value in options.items() if name not in _ASKING}
-        self.facts = {
-            "user": user,
-            "address": address,
-            "method": self._method,
-            "object": " ".join(_words(value) for value in arguments.values if not isinstance(value, dict)),
-            "options": " ".join(f"{name}={_words(value)}" for name, value in given.items()),
-        }
+        named = " ".join(_words(value) for value in arguments.values if not isinstance(value, dict))
+        options = " ".join(f"{name}={_words(value)}" for name, value in given.items())
+        self.facts = user, address, self._method, named, options
 
     def watched(self, result: T | DeferredResult | Later) -> T | DeferredResult | Later:
         """Return the result of the method, which logs itself once it is there."""

@@ -277,15 +277,15 @@ def test_paces_that_come_while_nobody_waits() -> None:
     assert heard.first_line() == b"order"
     os.write(writing, b"9\n1")
     heard.wait(0)
-    assert heard.pace.bytes_per_second == 8
+    assert heard.pace.rate == 8
     heard.wait(0)
-    assert heard.pace.bytes_per_second == 9
+    assert heard.pace.rate == 9
     os.write(writing, b"0\n")
     heard.wait(1)
-    assert heard.pace.bytes_per_second == 10
+    assert heard.pace.rate == 10
     os.close(writing)
     heard.wait(0)
-    assert heard.pace.bytes_per_second == 10
+    assert heard.pace.rate == 10
     os.close(reading)
 
 
