@@ -7,7 +7,6 @@ Read in this order:
     result.py        the result: one document
     truth.py         the right keys and values
     late_truth.py    the truth of versions that appear during the run
-    worker.py        a load process: its start and its end
     load_child.py    the program of a load process
     fleet.py         all load processes
     gathering.py     the sum of their reports

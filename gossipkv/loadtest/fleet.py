@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError, StorageError, Unavailable
 from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.plan_text import Task
-from gossipkv.loadtest.worker import Worker, start
 from gossipkv.processes.program import ProgramLines, how_it_ended, order_line
+from gossipkv.processes.worker import Worker, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.loadtest.truth import place_of_versions
-from gossipkv.loadtest.worker import Worker, start
 from gossipkv.processes.program import how_it_ended
+from gossipkv.processes.worker import Worker, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,6 +6,7 @@ Read in this order:
     program.py      starts a program of ours, speaks over pipes, describes its end
     passing.py      passes descriptors to another process
     child.py        a program of ours that a node runs: started, read, ended
+    worker.py       a child with pipes, for threads
     asked.py        a child that a thread asks, line by line
     orphans.py      reaps orphans as process 1 of a container
     pace.py         a rate limit

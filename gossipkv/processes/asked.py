@@ -9,11 +9,11 @@ import tempfile
 import threading
 import weakref
 from contextlib import ExitStack
-from typing import IO, TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.processes import leash
 from gossipkv.processes.child import VARIABLES
-from gossipkv.processes.program import command, environment, how_it_ended, order_line
+from gossipkv.processes.program import how_it_ended, order_line
+from gossipkv.processes.worker import start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,21 +36,10 @@ class AskedProcess:
     def __init__(self, module: str, order: object, variables: Mapping[str, str]) -> None:
         """Start it; raises OSError if no process can be started."""
         with ExitStack() as stack:
-            worn, started = stack.enter_context(leash.held())
-            self._errors: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
-            self._process = subprocess.Popen(  # noqa: S603  # Our own program.
-                command(module),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env={**environment(), **VARIABLES, **variables},
-                pass_fds=(worn,),
-                start_new_session=True,
-            )
-            started()
-            stack.callback(_end, self._process)
+            errors = stack.enter_context(tempfile.TemporaryFile())
+            self._worker = start(module, stack, {**VARIABLES, **variables}, errors)
             self.end = weakref.finalize(self, stack.pop_all().close)
-        self._order = b"%d\n%b" % (worn, order_line(order))
+        self._order = b"%d\n%b" % (self._worker.worn, order_line(order))
 
     def ask(self, request: bytes, within_s: float) -> dict[str, object]:
         """Return the answer to a line.
@@ -58,17 +47,15 @@ class AskedProcess:
         Raises:
             AskedProcessError: there is none in that time, and the process has ended.
         """
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        end_of_time = threading.Timer(within_s, self._process.kill)
+        worker = self._worker
+        end_of_time = threading.Timer(within_s, worker.process.kill)
         end_of_time.daemon = True
         end_of_time.start()
         try:
-            stdin.write(self._order + request + b"\n")
-            stdin.flush()
+            worker.stdin.write(self._order + request + b"\n")
+            worker.stdin.flush()
             self._order = b""
-            answer = json.loads(stdout.readline(MAX_ANSWER_BYTES))
+            answer = json.loads(worker.stdout.readline(MAX_ANSWER_BYTES))
         except (OSError, ValueError):  # It has ended, or says something else, or too much.
             answer = None
         finally:
@@ -80,19 +67,11 @@ class AskedProcess:
         raise AskedProcessError(how)
 
     def _how_it_ended(self) -> str:
+        process, errors = self._worker.process, self._worker.stderr
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        self._process.kill()
-        self._process.wait()
-        self._errors.seek(0)
-        last = self._errors.read(ERROR_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return f"the process {how_it_ended(self._process.returncode)}{': ' if last else ''}{last}"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
+            process.wait(1.0)
+        process.kill()
+        process.wait()
+        errors.seek(0)
+        last = errors.read(ERROR_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return f"the process {how_it_ended(process.returncode)}{': ' if last else ''}{last}"

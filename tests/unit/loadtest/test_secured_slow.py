@@ -14,7 +14,7 @@ import pytest
 from gossipkv.errors import ConfigError
 from gossipkv.loadtest._loadtest import Generator, RpcDialect
 from gossipkv.loadtest.fleet import MODULE
-from gossipkv.loadtest.worker import start
+from gossipkv.processes.worker import start
 from gossipkv.serving._transport import TlsClient
 from tests.unit.client.certificates import Authority
 from tests.unit.client.fake_node import FakeNode

@@ -40,7 +40,7 @@ def files(source):
 
 
 def processes(source):
-    return source._process and source._process._process.pid
+    return source._process and source._process._worker.process.pid
 
 
 def test_the_process_stays_while_the_table_changes(source, tmp_path):

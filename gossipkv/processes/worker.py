@@ -1,17 +1,22 @@
-"""A worker process of the load test: started with pipes and a leash, and ended with its stack."""
+"""A child with pipes and a leash, for threads: it ends with a stack."""
 
 from __future__ import annotations
 
 import subprocess
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.processes import leash
 from gossipkv.processes.program import command, environment
 from gossipkv.settings.node_variables import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import ExitStack
     from typing import IO
+
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Worker(NamedTuple):
@@ -30,24 +35,30 @@ class Worker(NamedTuple):
             self.stdin.flush()
 
 
-def start(module: str, stack: ExitStack) -> Worker:
-    """Start a process that runs a module until the stack is closed."""
+def start(
+    module: str, stack: ExitStack, variables: Mapping[str, str] = NONE, errors: IO[bytes] | None = None
+) -> Worker:
+    """Start a process that runs a module until the stack is closed.
+
+    It has these variables, and no token for clients: that comes by the pipe.  `errors`: the file for its standard
+    error; None: a pipe.
+    """
     worn, started = stack.enter_context(leash.held())
-    # The token comes by the pipe.
     environ = {name: value for name, value in environment().items() if name != TOKEN_VARIABLE}
     process = subprocess.Popen(  # noqa: S603  # This interpreter runs our own program.
         command(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environ,
+        stderr=subprocess.PIPE if errors is None else errors,
+        env={**environ, **variables},
         pass_fds=(worn,),
         start_new_session=True,  # Ctrl-C in the terminal is for the parent, which tells its workers.
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    assert process.stderr is not None
-    worker = Worker(process, process.stdin, process.stdout, process.stderr, worn)
+    errors = process.stderr if errors is None else errors
+    assert errors is not None
+    worker = Worker(process, process.stdin, process.stdout, errors, worn)
     stack.callback(_end, worker)
     started()
     return worker
