@@ -66,6 +66,19 @@ async def has_id(directory: DataDirectory) -> None:
             await trio.sleep(0.001)
 
 
+async def test_misfits_are_listed_with_the_members(tmp_path: Path) -> None:
+    """A former member keeps its row and its state; an address that was never a member gets a row of its own."""
+    async with gossiping_in(tmp_path) as (gossiping, _):
+        gossiping._core._beliefs.hear_record(OTHER, now_ms=0)
+        stranger = Address("10.0.0.9", 7070)
+        gossiping.agent.misfits |= {OTHER.address: "of b", stranger: "of a stranger"}
+        rows = [row for row in gossiping.members() if isinstance(row, dict)]
+        assert [(row["node"], row["state"]) for row in rows if row["misfit"]] == [
+            (OTHER.name, "alive"), (str(stranger), "misfit"),
+        ]  # fmt: skip
+        assert gossiping.misfits() == {OTHER.name: "of b", str(stranger): "of a stranger"}
+
+
 async def test_a_pin_survives_the_node(tmp_path: Path) -> None:
     """The pin is durable when the call returns, and the next start knows it with the id."""
     ids = set()

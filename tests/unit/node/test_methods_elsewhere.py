@@ -10,7 +10,7 @@ import pytest
 
 from gossipkv.errors import BadRequest, Unauthorized
 from gossipkv.node.peers.hello import Hello
-from gossipkv.protocol import PROTOCOL_MAX
+from gossipkv.protocol import PROTOCOL_MAX, ProtocolVersions
 from tests.unit.access.callers import STRANGER
 from tests.unit.node.test_methods import Node, decoded
 from tests.unit.serving.driven import make_version
@@ -18,7 +18,7 @@ from tests.unit.serving.driven import make_version
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.wire.rpc import Value
+    from gossipkv.wire.rpc import Response, Value
 
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
@@ -51,6 +51,23 @@ def test_hello():
     short = {"protocol": 1, "cluster_id": b"c" * 8, "uuid": b"v", "epoch": 1}
     for wrong in ([], [1], [{}], [short], *([store] for store in stores)):
         assert isinstance(decoded(node.handlers.answer(b"hello", msgpack.packb(wrong), STRANGER)).error, BadRequest)
+
+
+def test_the_lower_maximum_of_two_hellos_wins():
+    """The answer states the version of the connection; ranges without one in common are both named."""
+    node = Node()
+
+    def greeted(oldest: int, newest: int) -> Response:
+        theirs = Hello(newest, b"c" * 8, b"v" * 16, 1, min=oldest, max=newest)
+        return decoded(node.handlers.answer(b"hello", msgpack.packb([theirs.to_map()]), STRANGER))
+
+    result = greeted(PROTOCOL_MAX, PROTOCOL_MAX + 4).result
+    assert isinstance(result, dict)
+    assert result["protocol"] == PROTOCOL_MAX
+    error = greeted(PROTOCOL_MAX + 1, PROTOCOL_MAX + 4).error
+    assert isinstance(error, Unauthorized)
+    assert str(ProtocolVersions(PROTOCOL_MAX + 1, PROTOCOL_MAX + 4)) in error.message
+    assert str(node.cluster.hello.versions) in error.message
 
 
 def test_the_direct_question():
