@@ -30,7 +30,6 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"
 # Modules over the cap that hold one idea, with that idea: a cut would be worse than the length.
 LONG_MODULES: dict[str, str] = {
     "gossipkv/client/dispatcher.py": "one decision on where each request is: its parts would change each other's state",
-    "tests/unit/node/test_methods.py": "one node of fakes, whose methods are asked one after the other",
     "src_ext/gossipkv/loadtest/generator.pyx": "the one loop of a load: its parts would share all of its fields",
     "src_ext/gossipkv/serving/loop/loop.pyx": "the one order of a round, also where it sleeps in the place of others",
 }

@@ -7,7 +7,7 @@ import pytest
 from gossipkv.errors import Overloaded, SourceError
 from gossipkv.wire.results import Later, Packed
 from tests.unit.access.callers import STRANGER
-from tests.unit.node.test_methods import Node, decoded
+from tests.unit.node.made_up_node import Node, decoded
 from tests.world.logs import capture_logs
 
 

@@ -12,7 +12,7 @@ from gossipkv.errors import BadRequest, Unauthorized
 from gossipkv.node.peers.hello import Hello
 from gossipkv.protocol import PROTOCOL_MAX, ProtocolVersions
 from tests.unit.access.callers import STRANGER
-from tests.unit.node.test_methods import Node, decoded
+from tests.unit.node.made_up_node import Node, decoded
 from tests.unit.serving.driven import make_version
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.errors import WRITES_ARE, BadRequest, Conflict, UnknownMethod
 from tests.conftest import ROOT
-from tests.unit.node.test_methods import MadeUpLibrary, Node
+from tests.unit.node.made_up_node import MadeUpLibrary, Node
 from tests.unit.table.made_up_tables import MadeUpTables
 
 
@@ -32,7 +32,7 @@ class Both(MadeUpTables):
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     """Return a node with datasets `db` and `empty`, tables `db` and `orders`, and a refused dataset `orders`."""
-    monkeypatch.setattr("tests.unit.node.test_methods.MadeUpTables", Both)
+    monkeypatch.setattr("tests.unit.node.made_up_node.MadeUpTables", Both)
     monkeypatch.setattr(MadeUpLibrary, "refused", lambda _self: ["orders"])
     return Node()
 

@@ -21,7 +21,7 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.arguments import Arguments
 from tests.oracle import addresses
-from tests.unit.node.test_methods import MadeUpLibrary
+from tests.unit.node.made_up_node import MadeUpLibrary
 from tests.unit.serving.driven import Peer, make_core, make_version, one_database
 from tests.world._world import Driver
 

@@ -39,7 +39,7 @@ from gossipkv.settings.serving import ServingSettings
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import DeferredResult, NodeAnswer, NotAnswered, NotReached, Packed
 from tests.oracle import scan as oracle
-from tests.unit.node.test_methods import MadeUpLibrary
+from tests.unit.node.made_up_node import MadeUpLibrary
 from tests.unit.serving.driven import BuiltVersion, make_version
 from tests.world.logs import capture_logs
 

@@ -19,7 +19,7 @@ from gossipkv.wire import rpc
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Packed
 from tests.oracle import scan
-from tests.unit.node.test_methods import MadeUpLibrary
+from tests.unit.node.made_up_node import MadeUpLibrary
 from tests.unit.serving.driven import BuiltVersion, Peer, is_pinned, make_core, make_file, make_version
 from tests.unit.wire.answers import error_response
 from tests.world.sorted_files import build
