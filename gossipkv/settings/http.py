@@ -51,7 +51,7 @@ def read_hosts(text: str) -> tuple[str, ...]:
 def expected_hosts(own: Iterable[Address | None], further: Iterable[str]) -> str:
     """Return the names that `Host` may have, in lower case, separated by spaces; empty: any."""
     names = ["localhost", *(address.host for address in own if address is not None), *further]
-    return "" if _ANY_HOST in further else " ".join(name.lower().removesuffix(".") for name in names)
+    return "" if _ANY_HOST in further else " ".join(dict.fromkeys(name.lower().removesuffix(".") for name in names))
 
 
 @dataclass(frozen=True, kw_only=True)
