@@ -30,9 +30,11 @@ LOGGED = {"log_format": "json", "cluster": NAME}
 class Seen:
     state: str
     address: str
-    epoch: int
-    incarnation: int
-    claimed_twice: bool
+    epoch: int = 0
+    incarnation: int = 0
+    claimed_twice: bool = False
+    protocol: list[int] | None = None
+    misfit: str | None = None
 
 
 @dataclass(frozen=True)
