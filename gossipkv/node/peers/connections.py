@@ -2,8 +2,7 @@
 
 A connection begins with `hello` (`greeting`); then the serving loop owns it, and forwards reads on it without
 Python. Each member has a *column*, a small number by which the loop knows the member. Live members are dialled as
-soon as they are known, so that the first forwarded read finds a connection. A member that dies loses its connection, so
-all requests on it end; it is dialled again when a read wants it. While this node is cut off, all members count as dead.
+soon as they are known, so that the first forwarded read finds a connection; dead ones only when a read wants them.
 
 Questions (`ask`) use the same connections, so an answer proves that reads get through as well.
 """
@@ -145,10 +144,10 @@ class NodePeers:
             elif line.peer == peer:
                 continue
             else:
-                dies = line.peer.state < LOST <= peer.state
+                is_declared_dead = line.peer.state < LOST <= peer.state
                 line.peer = peer
                 line.move()  # A dead member may live now.
-                if dies:
+                if is_declared_dead:
                     self._give_up(line)
             self._ways.set_peer(line.column, name, peer.state)
 
@@ -226,12 +225,11 @@ class NodePeers:
                 self._events.not_served()
 
     def _give_up(self, line: _PeerConnection) -> None:
-        """Wait no longer for the answers of a dead member: if it is frozen or cut off, its connection would stay."""
+        """Wait no longer for the answers of a member that was declared dead: if it is frozen, its connection stays."""
         for token, (asked, _, complete) in [*self._questions.items()]:
             if asked is line:
                 del self._questions[token]
-                complete(NotAnswered(f"{line.peer.name} did not answer before it counted as dead"))
-        self._end(line)
+                complete(NotAnswered(f"{line.peer.name} did not answer before it was declared dead"))
 
     def _lost(self, column: int, why: str) -> None:
         line = self._columns[column]

@@ -4,4 +4,5 @@ from gossipkv.wire._text cimport host_is_expected
 
 
 def is_expected_host(bytes host not None, bytes names not None):
-    return host_is_expected(Blob(<const uint8_t*><char*>host, len(host)), Blob(<const uint8_t*><char*>names, len(names)))
+    cdef Blob given = Blob(<const uint8_t*><char*>host, len(host))
+    return host_is_expected(given, Blob(<const uint8_t*><char*>names, len(names)))

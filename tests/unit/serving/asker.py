@@ -103,9 +103,9 @@ class Asker:
         self.published = published
         self.core.publish(published)
 
-    def link(self, column: int, state: int = 0) -> Link:
+    def link(self, column: int) -> Link:
         """Connect a peer that holds all partitions."""
-        self.core.set_peer(column, f"peer{column}:1", state)
+        self.core.set_peer(column, f"peer{column}:1", 0)
         self.core.set_holder(IDENTITY, PARTITIONS, column, ALL)
         return Link(self, column, self.client.driver.adopt(column, self.client.now_ms))
 

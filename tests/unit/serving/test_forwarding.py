@@ -187,8 +187,6 @@ def test_the_suspected_and_the_dead_are_asked_last(tmp_path: Path, state: int) -
     asker = Asker(tmp_path, 2)
     doubted, alive = asker.links
     asker.core.set_peer(0, "peer0:1", state)
-    if state == 2:  # The connection ends, and another one begins.
-        doubted = asker.link(0, state)
     for number in range(10):
         asker.get(AWAY[number], msgid=number)
         assert alive.has_requests()
@@ -196,25 +194,6 @@ def test_the_suspected_and_the_dead_are_asked_last(tmp_path: Path, state: int) -
         assert doubted.has_requests()
         doubted.answer(doubted.asked(), b"value")
         assert asker.answers() == [[1, number, None, [b"value", "v1"]]]
-
-
-def test_a_peer_that_dies_loses_its_connection(tmp_path: Path) -> None:
-    """Its reads ask other owners at once, and a connection from after its death stays."""
-    asker = Asker(tmp_path, 2)
-    frozen, alive = asker.links
-    asker.core.set_peer(1, "peer1:1", 1)
-    asker.get(AWAY[0])
-    assert frozen.has_requests()
-    asker.core.set_peer(0, "peer0:1", 2)
-    assert frozen.ends
-    frozen.close()
-    asker.wait(1)
-    alive.answer(alive.asked(), b"value")
-    assert asker.answers() == [[1, 1, None, [b"value", "v1"]]]
-    again = asker.link(0, 2)
-    asker.core.set_peer(0, "peer0:1", 2)
-    assert not again.ends
-    assert asker.core.take_peer_events() == []
 
 
 def test_what_all_would_say_is_the_answer(asker: Asker) -> None:

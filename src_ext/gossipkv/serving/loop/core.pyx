@@ -195,7 +195,7 @@ cdef class Core:
     def set_peer(self, int column, str name not None, int state):
         """Record a member under a column (a small number) with its state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
         self.check_thread()
-        self.driver.peers.set_peer(column, name, state)
+        self.driver.peers.routes.set_peer(column, name, state)
 
     def forget_peer(self, int column):
         """Forget a member and end its connection: the column may be reused."""

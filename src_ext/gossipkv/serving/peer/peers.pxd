@@ -20,6 +20,5 @@ cdef class Peers:
     cdef void note_not_served(self, int column, const Cursor* error) noexcept nogil
     cdef int adopt(self, Connection* connection) except -1
     cdef void disown(self, const Peer* peer) noexcept nogil
-    cdef void set_peer(self, int column, str name, int state) except *
     cdef void forget_peer(self, int column) except *
     cdef bint has_events(self) noexcept nogil

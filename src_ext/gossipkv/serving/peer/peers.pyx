@@ -144,13 +144,6 @@ cdef class Peers:
             self.connections.doom(older, CLOSED_CUT)
             self.connections.flush_later(older)
 
-    cdef void set_peer(self, int column, str name, int state) except *:
-        """Record a peer. One that has died since loses its connection, which may be silent for ever."""
-        cdef bint lived = <uint32_t>column < self.routes.peer_count and self.routes.peers[column].state < DEAD
-        self.routes.set_peer(column, name, state)
-        if lived and state == DEAD:
-            self.disown(self.routes.peer(column))
-
     cdef void forget_peer(self, int column) except *:
         self.disown(self.routes.peer(column))
         self.routes.forget_peer(column)

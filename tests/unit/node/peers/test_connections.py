@@ -370,7 +370,7 @@ async def test_a_question_and_its_answer(autojump_clock, world):
 
 
 async def test_a_member_that_is_declared_dead_is_waited_for_no_longer(autojump_clock, world):
-    """A frozen node would keep its connection, so it loses that; if it lives after all, it is dialled again."""
+    """A frozen node keeps its connections, so its answer may come after all; it is dropped then."""
     heard: list[NodeAnswer | GossipKVError] = []
     world.network.answers += [greeting(), greeting(THEIRS._replace(uuid=b"c" * 16))]
     world.peers.tell([B, B._replace(name="c", uuid=b"c" * 16)])
@@ -380,17 +380,9 @@ async def test_a_member_that_is_declared_dead_is_waited_for_no_longer(autojump_c
     world.peers.tell([B._replace(state=1), B._replace(name="c", uuid=b"c" * 16)])
     assert heard == [], "a suspect may answer"
     world.peers.tell([B._replace(state=2), B._replace(name="c", uuid=b"c" * 16)])
-    assert [*map(str, heard)] == 2 * ["b did not answer before it counted as dead"]
+    assert [*map(str, heard)] == 2 * ["b did not answer before it was declared dead"]
     world.peers.hear([], [(1, b"\x01", None), (2, b"\x02", None), (3, None, None)])
     assert heard[2:] == [NodeAnswer(b"\x02", 9)]
-    world.peers.ask("b", "table_write", [], 20_000, heard.append)
-    assert isinstance(heard[3], NotReached)
-    world.network.answers.append(greeting())
-    world.peers.tell([B, B._replace(name="c", uuid=b"c" * 16)])
-    await trio.sleep(0.1)
-    world.peers.ask("b", "table_write", [], 20_000, heard.append)
-    world.peers.hear([], [(4, b"\x04", None)])
-    assert heard[4:] == [NodeAnswer(b"\x04", 9)]
 
 
 def test_a_hello_is_checked_by_both():
