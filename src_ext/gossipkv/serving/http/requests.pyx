@@ -10,8 +10,8 @@ r"""HTTP/1.1: a parser of plain requests.
 
 Every other request is *strange*: a host that the node does not expect (`request/intake.pyx`), another body, another
 target, a condition on a write, a header that affects the answering version, or no HTTP. Strange requests are not
-refused here: the connection is detached, and the gateway judges them with h11 (`request/intake.pyx`). So this parser reads only a part of the grammar that every reader has always read
-alike, and its table lists allowed headers.
+refused here: the connection is detached, and the gateway judges them with h11 (`request/intake.pyx`). So this parser
+reads only a part of the grammar that every reader has always read alike, and its table lists allowed headers.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
