@@ -222,7 +222,8 @@ class Gossip:
 
     def take(self) -> list[Effect]:
         """Return the effects since the last call, in order."""
-        self._outbox.envelope.use(self.protocol)
+        if self._outbox.envelope.version != self.members.agreed:  # Else all agree on it already.
+            self._outbox.envelope.use(self.protocol)
         return self._outbox.take()
 
     @property

@@ -241,7 +241,8 @@ class Agent:
 
     def _alarm_at(self) -> float:
         due_ms = max(self._due_ms, self._rests_until_ms)
-        return trio.current_time() + max(0, due_ms - self.now_ms()) / 1000
+        now_ms = self._clock.monotonic_ns() // 1_000_000  # `now_ms`, without its call.
+        return trio.current_time() + max(0, due_ms - now_ms) / 1000
 
     # Effects of the core
 
