@@ -44,8 +44,9 @@ class BackedUpCluster:
 
     @property
     def live_nodes(self) -> Sequence[bytes]:
-        """The nodes that seem to be alive."""
-        return self.participant.directory.alive()
+        """The nodes that may be alive, in their order, this one among them."""
+        is_up = self.participant.peers.is_up
+        return [node for node in sorted(self.participant.directory.names()) if node == self.me or is_up(node)]
 
     @property
     def cluster_id(self) -> str:

@@ -19,7 +19,7 @@ import trio
 
 from gossipkv.backup.archive import BackupFile, BackupManifest, SavedPartition, SavedTable
 from gossipkv.backup.jobs import Progress
-from gossipkv.backup.partition import Page, PartitionBuilder, PartitionReader, best_source, hosts_needed
+from gossipkv.backup.partition import Page, PartitionBuilder, PartitionReader, best_source, hosts_needed, lacking
 from gossipkv.errors import (
     GossipKVError,
     NotReady,
@@ -167,7 +167,7 @@ class BackupCreation:
     ) -> tuple[PartitionRoute, SavedPartition | None]:
         """Copy the shard of that number, or the range with that key; again after a failure that may pass.
 
-        Return None if a partial backup leaves it out: at once if the hosts that are needed are dead.
+        Give up at once if the hosts that are needed are dead; return None if a partial backup leaves it out.
         """
         avoided: set[bytes] = set()
         place: PartitionRoute | None = None
@@ -181,8 +181,9 @@ class BackupCreation:
                     raise UnknownDatabase(f"the table {name} was dropped during its backup", {"database": name})
                 place = route.shard(at) if isinstance(at, int) else route.place(at)
                 alive = {*place.hosts}.intersection(self.cluster.live_nodes)
-                if self.is_partial and len(alive) < hosts_needed(route, place):
-                    return place, None
+                if len(alive) < hosts_needed(route, place):
+                    give_up_at = 0.0
+                    raise Unavailable(lacking(route, place, len(alive)))
                 return place, await self._copy(route, place, avoided)
             except* RETRIED as errors:
                 if self.progress.bytes > bytes_then:

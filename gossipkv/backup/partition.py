@@ -70,12 +70,8 @@ class PartitionReader:
         async with trio.open_nursery() as nursery:
             for node in self._place.hosts:
                 nursery.start_soon(self._report, node, found)
-        hosts, needed = len(self._place.hosts), hosts_needed(self._route, self._place)
-        if len(found) < needed:
-            raise Unavailable(
-                f"a backup needs {needed} of the {hosts} replicas of partition {self._place.partition:016x} of "
-                f"{self._route.table.name}, and {len(found)} answer"
-            )
+        if len(found) < hosts_needed(self._route, self._place):
+            raise Unavailable(lacking(self._route, self._place, len(found)))
         return found
 
     async def _report(self, node: bytes, found: dict[bytes, bytes]) -> None:
@@ -174,6 +170,12 @@ class PartitionBuilder:
 def hosts_needed(route: TableRoute, place: PartitionRoute) -> int:
     """Return the number of hosts of a partition that must report their clocks."""
     return max(1, min(slots_needed(MAJORITY, route.table.replication), len(place.hosts)))
+
+
+def lacking(route: TableRoute, place: PartitionRoute, count: int) -> str:
+    """Return the error of a partition of which only so many hosts answer."""
+    needed, words = hosts_needed(route, place), f"partition {place.partition:016x} of {route.table.name}"
+    return f"a backup needs {needed} of the {len(place.hosts)} replicas of {words}, and {count} answer"
 
 
 def best_source(clocks: Mapping[bytes, bytes], avoided: set[bytes], number: int) -> tuple[bytes, bytes]:

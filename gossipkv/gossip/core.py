@@ -243,6 +243,11 @@ class Gossip:
         """True if peers are known, and none was heard for half a suspicion time."""
         return self._contact.is_isolated(now_ms)
 
+    @property
+    def is_cut_off(self) -> bool:
+        """True if this node has heard nobody for so long that the others may have found it dead."""
+        return self._contact.is_cut_off
+
     def unheard(self, *, now_ms: int) -> list[str]:
         """Return names of reachable members that this node has not heard for two rounds of probes and a suspicion time.
 

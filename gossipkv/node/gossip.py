@@ -282,6 +282,11 @@ class Gossiping:
         """Return True if this node has heard from no member for so long that its knowledge of them is stale."""
         return self._core.isolated(now_ms=self.agent.now_ms())
 
+    @property
+    def is_cut_off(self) -> bool:
+        """True if requests must not wait for other members, whatever gossip calls them: this node hears none."""
+        return self._core.is_cut_off
+
     def unheard(self) -> dict[str, str]:
         """Return members that seem to live and whose packets do not reach this node, with a reason."""
         return dict.fromkeys(self._core.unheard(now_ms=self.agent.now_ms()), "gossip packets do not arrive")

@@ -107,6 +107,7 @@ class Sharing:
         self._address = str(address)
         self._ask_timeout_ms = ask_timeout_ms
         self._wake, self._has_news = trio.Event(), False
+        self._is_cut_off = False  # At the last look.
         self._watches: dict[str, tuple[TreeWatch, TreeWatch]] = {}  # By database.
         self._places = tree.watch(NODES, self.wake)
         self._names = tree.watch(DATABASES, self.wake)
@@ -133,7 +134,8 @@ class Sharing:
     def _is_stale(self) -> bool:
         """Return True if something has changed that raises no event."""
         is_known = self._tree.members_known() is self._members and len(self._library.cores()) == len(self._watches)
-        return not is_known or self._tree.isolated() != self._membership.isolated
+        standing = self._tree.isolated(), self._tree.is_cut_off
+        return not is_known or standing != (self._membership.isolated, self._is_cut_off)
 
     def wake(self) -> None:
         """Make the task look soon."""
@@ -145,9 +147,9 @@ class Sharing:
         revision = self._membership.revision
         members = self._tree.members_known()
         # A look costs time for each member, and most looks find no change.
-        if self._places.changed or members is not self._members:
+        if self._places.changed or members is not self._members or self._tree.is_cut_off != self._is_cut_off:
             self._places.look()
-            self._members = members
+            self._members, self._is_cut_off = members, self._tree.is_cut_off
             self._look_at_members()
         self._membership.isolate(isolated=self._tree.isolated(), now_ms=_now_ms())
         if self._names.changed:
@@ -184,10 +186,15 @@ class Sharing:
         return {owner: place for owner, place in found if place is not None}
 
     def _tell_peers(self) -> None:
-        members = self._membership.others
         peers = {
-            member.name: NodePeer(member.name, member.uuid, member.address, member.standing, member.epoch)
-            for member in members
+            member.name: NodePeer(
+                member.name,
+                member.uuid,
+                member.address,
+                HolderState.DEAD if self._is_cut_off else member.standing,
+                member.epoch,
+            )
+            for member in self._membership.others
         }
         remembered = {name: NodePeer(*owner, HolderState.DEAD, 0) for name, owner in self._owners.items()}
         self._peers.tell((remembered | peers).values())

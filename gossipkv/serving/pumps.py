@@ -335,6 +335,11 @@ class Ways:
         with self._lock:
             self._core.set_peer(column, name, state)
 
+    def end_peer(self, column: int) -> None:
+        """End the connection to the member."""
+        with self._lock:
+            self._core.end_peer(column)
+
     def forget_peer(self, column: int) -> None:
         """Forget the member, and end its connection."""
         with self._lock:

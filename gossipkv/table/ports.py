@@ -149,6 +149,10 @@ class ClusterView(Protocol):
     def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch:
         """Call `wake` at each change below a path."""
 
+    @property
+    def is_cut_off(self) -> bool:
+        """True if no request must wait for other members, whatever their states are."""
+
     def members_known(self) -> Sequence[Member]:
         """Return all members, this node among them: the same object until one changes."""
 

@@ -3,6 +3,9 @@
 A node that was cut off while its timers ran hears many suspicions at once, and finds its own suspicions confirmed and
 long expired. Without a pause it would declare members dead before they can refute. So after a silence, or after a stall
 of this process, it reads everything before it judges.
+
+Alone, it takes far longer to find others dead than they take to find it dead, and nobody hears its verdicts. So its
+requests do not wait for verdicts: after the time in which the others find one member dead, the node counts as cut off.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 class Contact:
     """Notes when this node heard others, and suspends its verdicts after a silence."""
 
-    __slots__ = ("_beliefs", "_id", "_members", "_outbox", "_peers", "_profile", "_silence_ms")
+    __slots__ = ("_awake_ms", "_beliefs", "_id", "_members", "_outbox", "_peers", "_profile", "_silence_ms", "_timers",
+                 "is_cut_off")  # fmt: skip
 
     def __init__(self, state: SharedState, beliefs: Beliefs) -> None:
         self._members = state.members
@@ -31,11 +35,22 @@ class Contact:
         self._profile = state.profile
         self._outbox = state.outbox
         self._beliefs = beliefs
+        self._timers = state.timers
         self._silence_ms = silence_ms(state.profile)
+        self._awake_ms = 0  # When the last stall of this process was noticed.
+        # True if none of the known peers was heard for a probe and a suspicion. Timers decide, after all has been read.
+        self.is_cut_off = False
 
     def start(self, now_ms: int) -> None:
         """Start counting a silence."""
         self._members.hear(None, now_ms)
+        self._look(now_ms)
+
+    def _look(self, now_ms: int) -> None:
+        most_ms = self._profile.probe_interval_ms + self._profile.suspicion_least_ms(self._members.reachable)
+        due_ms = max(self._members.heard_ms, self._awake_ms) + most_ms
+        self.is_cut_off = now_ms >= due_ms and self._has_peers()
+        self._timers.at(due_ms if now_ms < due_ms else now_ms + most_ms, self._look)
 
     def hear(self, sender: bytes, now_ms: int) -> MemberPeer | None:
         """Note a packet from `sender`; return that peer, or None for a stranger."""
@@ -46,15 +61,19 @@ class Contact:
             self._beliefs.suspend_verdicts(now_ms + self._profile.probe_interval_ms)
             self._beliefs.accuse_again()
         self._members.hear(peer, now_ms)
+        self.is_cut_off = False
         return peer
 
     def was_away(self, now_ms: int) -> None:
         """Suspend verdicts after a stall of this process: a silence during the stall is no evidence against others."""
         self._outbox.counters["stalls"] += 1
+        self._awake_ms = now_ms
         self._beliefs.suspend_verdicts(now_ms + self._profile.probe_interval_ms)
 
     def is_isolated(self, now_ms: int) -> bool:
         """True if peers are known, and none was heard for half a suspicion time."""
-        if all(peer.member.state is MemberState.LEFT for peer in self._peers.values()):
-            return False
-        return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable) // 2
+        least_ms = self._profile.suspicion_least_ms(self._members.reachable)
+        return self._has_peers() and now_ms - self._members.heard_ms > least_ms // 2
+
+    def _has_peers(self) -> bool:
+        return any(peer.member.state is not MemberState.LEFT for peer in self._peers.values())

@@ -4,11 +4,16 @@ A connection begins with `hello` (`greeting`); then the serving loop owns it, an
 Python. Each member has a *column*, a small number by which the loop knows the member. Live members are dialled as
 soon as they are known, so that the first forwarded read finds a connection; dead ones only when a read wants them.
 
+Gossip may be wrong of the dead, so a dead member keeps its connection while it answers a ping on it each second. If it
+does not, the connection ends, and with it all requests that wait for this member: one that is frozen or cut off would
+never end it. While this node is cut off, all members count as dead.
+
 Questions (`ask`) use the same connections, so an answer proves that reads get through as well.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
@@ -37,6 +42,8 @@ DIAL_TIMEOUT_S: Final = 2.0  # A member that takes longer is away; a handshake o
 # Pauses between two attempts at one member, doubling; a read that wants the member waits only for the first.
 FIRST_PAUSE_S: Final = 0.02
 LAST_PAUSE_S: Final = 5.0
+
+PROOF_S: Final = 1.0  # A dead member that has not answered a ping after this time loses its connection.
 
 LOST: Final = 2  # Members from this state on are dead or gone.
 
@@ -144,11 +151,8 @@ class NodePeers:
             elif line.peer == peer:
                 continue
             else:
-                is_declared_dead = line.peer.state < LOST <= peer.state
                 line.peer = peer
-                line.move()  # A dead member may live now.
-                if is_declared_dead:
-                    self._give_up(line)
+                line.move()  # It may have died, or be back.
             self._ways.set_peer(line.column, name, peer.state)
 
     def watch(self, *, begun: OnConnection | None = None, ended: OnConnection | None = None) -> None:
@@ -202,8 +206,6 @@ class NodePeers:
     def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
         """Process the events of connections and the replies since the last call."""
         for token, result, error in replies:
-            if token not in self._questions:
-                continue  # The member was declared dead before it answered.
             line, epoch, complete = self._questions.pop(token)
             name = line.peer.name
             if line.epoch != epoch or (result is None and error is None):
@@ -223,13 +225,6 @@ class NodePeers:
                 self._events.damaged(detail)
             else:
                 self._events.not_served()
-
-    def _give_up(self, line: _PeerConnection) -> None:
-        """Wait no longer for the answers of a member that was declared dead: if it is frozen, its connection stays."""
-        for token, (asked, _, complete) in [*self._questions.items()]:
-            if asked is line:
-                del self._questions[token]
-                complete(NotAnswered(f"{line.peer.name} did not answer before it was declared dead"))
 
     def _lost(self, column: int, why: str) -> None:
         line = self._columns[column]
@@ -274,7 +269,8 @@ class NodePeers:
                 if not line.is_up and await self._dial(line):
                     pauses = self._pauses()
                 if line.is_up or line.peer.state >= LOST:
-                    await line.moved()
+                    with trio.move_on_after(self._test(line)):
+                        await line.moved()
                     if line.is_up:
                         continue
                     await trio.sleep(FIRST_PAUSE_S)
@@ -282,6 +278,18 @@ class NodePeers:
                     await trio.sleep(FIRST_PAUSE_S)
                     with trio.move_on_after(next(pauses)):
                         await line.moved()
+
+    def _test(self, line: _PeerConnection) -> float:
+        """Ping a dead member on its connection, which ends without an answer. Return the seconds to the next ping."""
+        if line.epoch is None or line.peer.state < LOST:
+            return inf
+
+        def hear(answer: NodeAnswer | GossipKVError) -> None:
+            if isinstance(answer, NotAnswered) and line.peer.state >= LOST:
+                self._ways.end_peer(line.column)
+
+        self.ask(line.peer.name, "ping", [], int(PROOF_S * 1000), hear)
+        return 2 * PROOF_S
 
     def _pauses(self) -> Iterator[float]:
         pause_s = FIRST_PAUSE_S

@@ -67,6 +67,7 @@ class PeerClient:
 
     def _ended(self, _name: str, uuid: bytes) -> None:
         self._names.pop(uuid, None)
+        self._up_until = 0.0  # The node may have died.
 
     async def beside(self, do: Callable[[], T]) -> T:
         """Run a slow function in a worker thread."""
@@ -79,7 +80,7 @@ class PeerClient:
             GossipKVError: the node's answer; `Unavailable` if it was not asked, `Unknown` if it has not answered.
         """
         name = self._names.get(node) or self._name(node)
-        with trio.move_on_after(min(timeout_s, CONNECT_S)):
+        with trio.move_on_after(min(timeout_s, CONNECT_S if self.is_up(node) else 0.0)):
             while self._peers.store(name) is None:
                 await self._connected.wait()
         return await awaited(partial(self.ask_soon, node, method, params, timeout_s))
@@ -148,9 +149,10 @@ class PeerClient:
         self.ask_soon(to.node, "register", params, ANSWER_MS / 1000, partial(_complete_acceptor, complete))
 
     def is_up(self, node: bytes) -> bool:
-        """Return True if gossip calls the node alive or suspect; cached for UP_S, since each write asks."""
+        """Return True if another node may answer, by gossip; cached for UP_S, since each write asks."""
         if (now := trio.current_time()) >= self._up_until:
-            members, self._up_until = self._cluster.members_known(), now + UP_S
+            members = () if self._cluster.is_cut_off else self._cluster.members_known()
+            self._up_until = now + UP_S
             self._up = {member.uuid for member in members if member.state in REACHABLE}
         return node in self._up
 

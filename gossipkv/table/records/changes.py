@@ -461,7 +461,9 @@ class ChangeFeed:
         elif self._outdated and any(poll.until > now or not poll.has_asked for poll in self.polls):
             self._ask()
         else:
-            if late and (self._failed or not (self.key[1] or self._has_begun)):
+            if any(map(self._is_lost, self._failed)):
+                self._end([*self.polls], self._failure())
+            elif late and (self._failed or not (self.key[1] or self._has_begun)):
                 self._end(late, self._failure())
             elif late:
                 self._answer(late)
@@ -492,10 +494,15 @@ class ChangeFeed:
         self._failed = set()
 
     def _is_too_old(self, number: int) -> bool:
-        """Return True if no host that is up has what the feed lacks."""
+        """Return True if most hosts lack what the feed needs, and no other one is up."""
         errors, is_up = self._errors.get(number, {}), self.replication.replicas.is_up
         lacking = {node for node, error in errors.items() if isinstance(error, TooOld)}
-        return bool(lacking) and not any(map(is_up, errors.keys() - lacking))
+        return 2 * len(lacking) > len(errors) and not any(map(is_up, errors.keys() - lacking))
+
+    def _is_lost(self, number: int) -> bool:
+        """Return True if no majority of a partition's hosts is up, so none may give anything soon."""
+        hosts = self._hosts[number]
+        return 2 * sum(map(self.replication.replicas.is_up, hosts)) <= len(hosts)
 
     def _take(self, polls: Iterable[_Poll]) -> None:
         """Wait for polls no more."""

@@ -56,6 +56,7 @@ T = TypeVar("T")
 UNDER_WAY_BYTES: Final = 1 << 20  # Hosts refuse more parts of a request at once, since the queues to them have limits.
 MAX_RETRY_S: Final = 0.5  # The pause doubles up to this while stores have no room.
 RETRY_S: Final = 0.02  # Hosts adopt a new map within 100 ms; ask those that lack the partition again at this interval.
+LOOK_S: Final = 0.5  # Interval at which a waiting write looks for hosts that have died.
 WAIT_PART: Final = 0.9  # A host may wait for this part of the time left, so that its answer arrives in time.
 EARLY: Final = (NotServed, NotReady)
 REFUSED: Final = (*EARLY, Unavailable, Overloaded, TimedOut, UnknownMethod)  # After these errors nothing was applied.
@@ -86,6 +87,7 @@ class RecordRequest(ABC, Generic[T]):
     table: bytes  # The table's id.
     wanted: WantedClock  # The token that a replica must cover to answer.
     deadline: float
+    looks_at: float  # When writes first look for hosts that have died.
     local: bool  # True: ask no other node.
     # Parts that are still to begin, the first one last.
     waiting_parts: list[HostRequest[T]] | tuple[()] = ()
@@ -132,6 +134,7 @@ class NodeRequest(RecordRequest[T]):
         """Begin; the request's part is to be set."""
         self.services, self.replication, self.table = services, services.service.replicating(), table
         self.deadline, self.local = self.replication.now(), True
+        self.looks_at = self.deadline + LOOK_S
         self.wanted = WantedClock(NOTHING, self.deadline)
         self.part: HostRequest[T]
         self._complete: Completion[Value | Packed]

@@ -7,11 +7,13 @@ What `write` and `origin` do for each request is done once for each replica here
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import GossipKVError, Overloaded
 from gossipkv.replication.replica.acks import count_beginning
-from gossipkv.table.records.origin import not_in_time
+from gossipkv.table.records.forward import LOOK_S
+from gossipkv.table.records.origin import may_reach, not_reached
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,9 +80,10 @@ class _BegunWrites:
                 replicas.acks[replica].wait(level, last - rows + up_to, partial(self._reached, writes, level))
 
     def _park(self, due: float) -> None:
-        """Take memory for the waiting writes. Raises Overloaded."""
+        """Take memory for the waiting writes, until the next look at them. Raises Overloaded."""
         size_bytes = sum(writes.size_bytes for writes in self._waiting)
-        self._parked = self._replication.waiting.begin(due, size_bytes, self._late)
+        until = min(due, self._replication.now() + LOOK_S)
+        self._parked = self._replication.waiting.begin(until, size_bytes, self._late)
 
     def _reached(self, writes: GatheredWrites, level: str) -> None:
         writes.reached(level)
@@ -92,8 +95,12 @@ class _BegunWrites:
     def _late(self) -> None:
         now = self._replication.now()
         for writes in [*self._waiting]:
-            for level in writes.late_levels(now):
-                writes.refuse_late(level, now, self._refuse(not_in_time(level, writes.replica.partition[1])))
+            late = writes.late_levels(now)
+            for level in writes.late_levels(inf):
+                is_late = may_reach(self._replication.replicas, writes.replica, level)
+                if level in late or not is_late:
+                    error = not_reached(level, writes.replica.partition[1], is_late=is_late)
+                    writes.refuse_late(level, now if is_late else inf, self._refuse(error))
             if not writes.waiting:
                 del self._waiting[writes]
         if self._waiting:

@@ -3,7 +3,7 @@
 here       find the local replicas of its keys, and wait until they are ready for the session
 apply      check that they may originate and that the level can be reached
 originate  write to their store
-reached    answer once the level is reached, or UNKNOWN at the deadline
+reached    answer once the level is reached, or UNKNOWN at the deadline, or when too few hosts live for the level
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import slots_needed
 from gossipkv.replication.replica.hlc import check_left
 from gossipkv.replication.replica.smeared import sift
-from gossipkv.table.records.forward import HostRequest, held
+from gossipkv.table.records.forward import LOOK_S, HostRequest, held
 from gossipkv.table.session.token import TableSeen, decode_body, only, size
 from gossipkv.wire.arguments import ROW_BYTES, fits_message
 
@@ -58,6 +58,7 @@ class OriginWrite(HostRequest[T]):
         super().__init__(request, nodes)
         self.partition, self.level = partition, level
         self._parked: ParkedRequest
+        self._origins: Writes
         self._seen: Token
         self._unreached = 0  # Replicas, or origins of records that win over smeared puts, below the level.
 
@@ -102,7 +103,9 @@ class OriginWrite(HostRequest[T]):
         request, replication, level = self.request, self.request.replication, self.level
         replicas = replication.replicas
         lost_to: dict[Replica, set[int]] = {}
-        self._parked = replication.waiting.begin(request.deadline, self.size_bytes, self._late, request.wanted.waits)
+        until = min(request.looks_at, request.deadline)
+        self._parked = replication.waiting.begin(until, self.size_bytes, self._late, request.wanted.waits)
+        self._origins = by_replica
         try:
             by_replica, lost_to = self._sifted(by_replica)
             counters = replicas.originate(by_replica) if by_replica else {}
@@ -151,7 +154,13 @@ class OriginWrite(HostRequest[T]):
             self.here_done(self._result(self._seen))
 
     def _late(self) -> None:
-        self.here_done(not_in_time(self.level, self.partition))
+        request, replicas, waiting = self.request, self.request.replication.replicas, self.request.replication.waiting
+        is_late = (now := request.replication.now()) >= request.deadline
+        if is_late or not all(may_reach(replicas, replica, self.level) for replica in self._origins):
+            self.here_done(not_reached(self.level, self.partition, is_late=is_late))
+            return
+        until = min(now + LOOK_S, request.deadline)  # The memory was free a moment before.
+        self._parked = waiting.begin(until, self.size_bytes, self._late, request.wanted.waits)
 
 
 @final
@@ -253,10 +262,17 @@ def token_of_host(body: bytes) -> Token:
         raise Unknown(f"the token in a node's answer is malformed: {damaged.message}") from damaged
 
 
-def not_in_time(level: str, partition: int) -> Unknown:
-    """Return the error of a write that is applied and has not reached its level by its deadline."""
-    words = f"the write was applied, but did not reach the level {level} in time, and may become visible"
+def not_reached(level: str, partition: int, *, is_late: bool) -> Unknown:
+    """Return the error of a write that is applied and has not reached its level: it is late, or too few hosts live."""
+    why = "in time" if is_late else "since too few replicas are alive"
+    words = f"the write was applied, but did not reach the level {level} {why}, and may become visible"
     return Unknown(words, {"level": level, "partition": partition})
+
+
+def may_reach(replicas: ReplicaSet, replica: Replica, level: str) -> bool:
+    """Return True if enough slots for the level have hosts that are not dead; also for a replica that was divided."""
+    acks = replicas.acks.get(replica)
+    return acks is None or acks.confirming(replicas.is_up) >= slots_needed(level, replica.quorum.slots)
 
 
 def check_originates(replicas: ReplicaSet, replica: Replica) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from gossipkv.errors import BadRequest, GossipKVError
 from gossipkv.register.metadata.pages import MAX_CONFIG
-from gossipkv.table.records.forward import RecordRequest
+from gossipkv.table.records.forward import LOOK_S, RecordRequest
 from gossipkv.table.records.token_survey import SettledSurvey
 from gossipkv.table.session.readiness import WantedClock
 from gossipkv.table.session.token import NOTHING, is_short
@@ -91,7 +91,7 @@ class ClientRequest(RecordRequest[T]):
         self.complete = complete
         self.replication = self.services.service.replicating(self.name)
         now = self.replication.now()
-        self.deadline = now + self.options.timeout_s
+        self.deadline, self.looks_at = now + self.options.timeout_s, now + LOOK_S
         self.wanted.until = now + self.options.wait_s
         self._resolve()
         return self.leave

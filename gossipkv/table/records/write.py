@@ -13,7 +13,7 @@ from gossipkv.errors import BadRequest, GossipKVError, NotReady, TooLarge, Unkno
 from gossipkv.replication.replica.acks import LEVELS, MAJORITY
 from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_TTL_MS, MIN_EXPIRES_MS
-from gossipkv.table.records.forward import NodeRequest, RecordRequest
+from gossipkv.table.records.forward import LOOK_S, NodeRequest, RecordRequest
 from gossipkv.table.records.origin import PartitionWrite
 from gossipkv.table.records.request import DEFAULTS, ClientRequest, record_options
 from gossipkv.table.session.readiness import BEHIND, WantedClock, wanted_of
@@ -167,7 +167,8 @@ class ForwardedPuts(RecordRequest["Token"]):
     ) -> None:
         """Divide the puts into batches. Raises GossipKVError: the table is not known now."""
         self.services, self.replication, self.table = services, services.service.replicating(), table
-        self.deadline, self.local = self.replication.now() + FORWARD_S, False
+        now = self.replication.now()
+        self.deadline, self.looks_at, self.local = now + FORWARD_S, now + LOOK_S, False
         self.wanted = WantedClock(NOTHING, 0.0)
         self._on_forwarded = on_forwarded
         self._of_batch: dict[HostRequest[Token], list[SmearedPut]] = {}

@@ -103,6 +103,9 @@ def requests(place: Place, client: blocking.Client, backups: str) -> dict[str, C
         "get_many of a dataset": lambda: client.dataset("days").get_many(KEYS),
         "scan": lambda: list(table.scan(prefix=b"key")),
         "scan of a dataset": lambda: list(client.dataset("days").scan(prefix=b"key")),
+        "get of a dataset in time": lambda: call("get", "days", KEYS[0], time_ms),
+        "get_many of a dataset in time": lambda: call("get_many", "days", KEYS, time_ms),
+        "scan of a dataset in time": lambda: call("scan", "days", time_ms),
         "changes": lambda: call("changes", TABLE, {"start": "snapshot", "prefix": b"absent", "wait_ms": 0}),
         "put": lambda: table.put(b"w", b"v"),
         "put at all": lambda: call("put", SCANNED, b"w", b"v", {"level": "all", **short}),  # The host may be back soon.
@@ -131,9 +134,6 @@ def requests(place: Place, client: blocking.Client, backups: str) -> dict[str, C
 
 # While one of three hosts is away, these have no success; they only end.
 FAILING = {"put at all", "get of a newer map"}
-# A host that is cut off here still talks, and may not be declared dead: these wait for its answer until their own time.
-OF_ONE_HOST = {"put", "put at all", "put_many", "delete", "delete_many", "delete_range", "_mput", "MSET",
-               "verify_table", "backup"}  # fmt: skip
 
 
 class Feed:
@@ -177,6 +177,7 @@ def poll(wait_ms: int, limit: int, table: str = TABLE) -> Callable[[Place, Feed]
                     raise
                 except GossipKVError:
                     rows = []
+                    time.sleep(PAUSE_S)
                 for row in rows:
                     feed.saw(row[1])
                 time.sleep(0.01 if not wait_ms else 0)

@@ -1,87 +1,155 @@
-"""A relay before a node's port, TCP and UDP, that can stop forwarding without an end of any connection."""
+"""Relays before the ports of nodes, by which alone the nodes reach each other; and cuts, as of a cable.
+
+While a node is cut off, no datagram passes to it or from it, and bytes of connections wait: no connection ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import selectors
+import os
 import socket
 import threading
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Name = tuple[str, int]
 
 BYTES = 1 << 16
-POLL_S = 0.1
 
 
-class Relay:
-    """Forwards to `target` what comes to `address`, and back, while it is not `cut`."""
+class Network:
+    """Forwards what comes to the address of a node's relay, and back; `processes` returns the nodes' process ids."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.target = host, port
-        self.cut = False
+    def __init__(self, processes: Callable[[], dict[int, int]]) -> None:
+        self._processes = processes
+        self._nodes: dict[Name, int] = {}
+        self._cut: set[int] = set()
+        self._changed = threading.Condition()
+        self._open: set[socket.socket] = set()
         self._is_over = False
-        self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server((host, 0))
-        self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._datagrams.bind(self._listener.getsockname())
-        self._senders: dict[tuple[str, int], socket.socket] = {}
-        self.address = "{}:{}".format(*self._listener.getsockname())
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(self._datagrams, selectors.EVENT_READ, self._out)
-        self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over = True
-        self._thread.join()
-        for key in [*self._selector.get_map().values()]:
-            key.fileobj.close()
+        with self._changed:
+            self._is_over = True
+            self._cut.clear()
+            self._changed.notify_all()
+        for end in [*self._open]:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
-    def _run(self) -> None:
-        while not self._is_over:
-            if self.cut:  # Bytes wait in the system's buffers, as on a cable that nobody has noticed to be cut.
-                threading.Event().wait(POLL_S)
-                continue
-            for key, _ in self._selector.select(POLL_S):
-                key.data()
+    def cut(self, node: int) -> None:
+        with self._changed:
+            self._cut.add(node)
 
-    def _accept(self) -> None:
-        client, _ = self._listener.accept()
+    def heal(self, node: int) -> None:
+        with self._changed:
+            self._cut.discard(node)
+            self._changed.notify_all()
+
+    def relay(self, node: int, host: str, port: int) -> str:
+        """Begin a relay before a node; return its address."""
+        self._nodes[host, port] = node
+        listener = self._kept(socket.create_server((host, 0)))
+        datagrams = self._kept(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        datagrams.bind(listener.getsockname())
+        self._start(self._accept, listener, node, (host, port))
+        self._start(self._take, datagrams, node, (host, port))
+        return "{}:{}".format(*listener.getsockname())
+
+    def _kept(self, end: socket.socket) -> socket.socket:
+        self._open.add(end)
+        if self._is_over:
+            self._close(end)
+            raise ConnectionAbortedError
+        return end
+
+    def _start(self, do: Callable[..., None], *arguments: object) -> None:
+        def run() -> None:
+            with contextlib.suppress(OSError):  # The socket was closed.
+                do(*arguments)
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def _passes(self, *nodes: int | None) -> bool:
+        return self._cut.isdisjoint(nodes)
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def _accept(self, listener: socket.socket, node: int, target: Name) -> None:
+        while True:
+            client, name = listener.accept()
+            self._start(self._connect, self._kept(client), self._sender(name), node, target)
+
+    def _connect(self, client: socket.socket, sender: int | None, node: int, target: Name) -> None:
+        self._wait(sender, node)
         try:
-            node = socket.create_connection(self.target)
+            server = self._kept(socket.create_connection(target))
         except OSError:
-            client.close()
+            self._close(client)
             return
-        for source, sink in ((client, node), (node, client)):
-            self._selector.register(
-                source, selectors.EVENT_READ, lambda source=source, sink=sink: self._pass(source, sink)
-            )
+        self._start(self._forward, server, client, sender, node)
+        self._forward(client, server, sender, node)
 
-    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
-        if source.fileno() < 0:
-            return
+    def _forward(self, source: socket.socket, sink: socket.socket, sender: int | None, node: int) -> None:
         try:
-            data = source.recv(BYTES)
-            if data:
+            while data := source.recv(BYTES):
+                self._wait(sender, node)
                 sink.sendall(data)
-                return
-        except OSError:
-            pass
-        for end in (source, sink):
-            if end.fileno() >= 0:
-                self._selector.unregister(end)
-                end.close()
+        finally:
+            self._wait(sender, node)
+            self._close(source, sink)
 
-    def _out(self) -> None:
-        data, sender = self._datagrams.recvfrom(BYTES)
-        if sender not in self._senders:
-            outer = self._senders[sender] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            outer.bind((self.target[0], 0))
-            self._selector.register(outer, selectors.EVENT_READ, lambda: self._back(outer, sender))
-        self._senders[sender].sendto(data, self.target)
+    def _wait(self, *nodes: int | None) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._passes(*nodes))
 
-    def _back(self, outer: socket.socket, sender: tuple[str, int]) -> None:
-        with contextlib.suppress(OSError):  # The node is down.
-            self._datagrams.sendto(outer.recv(BYTES), sender)
+    def _close(self, *ends: socket.socket) -> None:
+        for end in ends:
+            self._open.discard(end)
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)  # Wakes the other thread.
+            end.close()
+
+    def _sender(self, name: Name) -> int | None:
+        """Return the node whose process has the socket of that name; None: another process has it."""
+        port = f":{name[1]:04X}"
+        with open("/proc/net/tcp") as table:
+            rows = [row.split() for row in table]
+        inode = next((row[9] for row in rows if row[1].endswith(port)), None)
+        for node, process in self._processes().items():
+            with contextlib.suppress(OSError), os.scandir(f"/proc/{process}/fd") as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):  # It was closed meanwhile.
+                        if os.readlink(entry.path) == f"socket:[{inode}]":
+                            return node
+        return None
+
+    # -- datagrams -----------------------------------------------------------------------------------------------------
+
+    def _take(self, datagrams: socket.socket, node: int, target: Name) -> None:
+        outer: dict[Name, socket.socket] = {}
+        while True:
+            data, name = datagrams.recvfrom(BYTES)
+            sender = self._nodes.get(name)
+            if name not in outer:
+                end = outer[name] = self._kept(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                end.bind((target[0], 0))
+                self._start(self._give_back, end, datagrams, name, sender, node)
+            if self._passes(sender, node):
+                with contextlib.suppress(OSError):  # The node is down.
+                    outer[name].sendto(data, target)
+
+    def _give_back(
+        self, end: socket.socket, datagrams: socket.socket, name: Name, sender: int | None, node: int
+    ) -> None:
+        while not self._is_over:
+            with contextlib.suppress(ConnectionError):  # The node is down.
+                data = end.recv(BYTES)
+                if self._passes(sender, node):
+                    datagrams.sendto(data, name)

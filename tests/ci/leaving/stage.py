@@ -6,11 +6,12 @@ import os
 import signal
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gossipkv.launcher import Cluster
+from gossipkv.launcher import Cluster, plan
 from tests.ci.leaving.actions import KEYS, LONE, PAIR, PAIR_KEYS, PROMISE_S, SCANNED, SLACK_S, TABLE, TIMEOUT_MS
-from tests.ci.leaving.relay import Relay
+from tests.ci.leaving.relay import Network
 from tests.ci.matrix.doors import Place, curl, dial
 from tests.ci.matrix.stage import SETTINGS, until
 
@@ -33,14 +34,9 @@ class Stage:
     """The cluster, whose nodes are reached through relays, and the asked node that holds none of the tables."""
 
     def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
-        self.cluster, self.relays = cluster, {}
-        for node in cluster.status():
-            host, port = node.address.split(":")
-            self.relays[node.index] = stack.enter_context(Relay(host, int(port)))
-            cluster.kill(node.index)
-        for index, relay in self.relays.items():
-            cluster.start(index, settings={"advertise": relay.address}, wait=False)
-        cluster.wait_ready(*NODES)
+        self.cluster = cluster
+        self.network = stack.enter_context(Network(self._processes))
+        self._put_behind_relays()
         self.clients: dict[int, Client] = {}
         for index in NODES:
             self.clients[index] = stack.enter_context(dial(cluster.node(index).address))
@@ -59,10 +55,25 @@ class Stage:
         assert f"n{self.asked}" not in {one["node"] for partition in served for one in partition["assignments"]}
         client = self.clients[self.hosts[0]].table(SCANNED)
         until(lambda: client.put_many([(key, b"v" * 100) for key in KEYS], level="all") is None)
-        node = cluster.node(self.asked)
-        resp = str(self.clients[self.asked].info()["resp"])
-        self.place = Place(node.address, str(node.http), resp, TIMEOUT_MS)
+        self.place = self.place_of(self.asked)
         until(lambda: self.clients[self.asked].dataset("days").get(b"") is None)
+
+    def _processes(self) -> dict[int, int]:
+        return {node.index: node.process for node in self.cluster.status() if node.process}
+
+    def place_of(self, index: int) -> Place:
+        node = self.cluster.node(index)
+        return Place(node.address, str(node.http), str(self.clients[index].info()["resp"]), TIMEOUT_MS)
+
+    def _put_behind_relays(self) -> None:
+        """Start the nodes again, with relays as their only addresses for each other."""
+        self.cluster.down()
+        planned = plan.load(self.cluster.directory)
+        for node in planned.nodes:
+            relay = self.network.relay(node.index, node.host, node.port)
+            planned = planned.with_node(replace(node, settings={**node.settings, "advertise": relay}))
+        planned.save(self.cluster.directory)
+        self.cluster.up()
 
     def all_alive(self) -> bool:
         return all(
@@ -86,7 +97,7 @@ class Stage:
             case "frozen":
                 self.cluster.send(index, signal.SIGSTOP)
             case "cut":
-                self.relays[index].cut = True
+                self.network.cut(index)
 
     def end(self, event: str, index: int) -> None:
         """Undo an event; return when all nodes see all others, and the host has caught up."""
@@ -96,7 +107,7 @@ class Stage:
             case "frozen":
                 self.cluster.send(index, signal.SIGCONT)
             case "cut":
-                self.relays[index].cut = False
+                self.network.heal(index)
         until(self.all_alive)
         until(lambda: self.clients[self.asked].table(TABLE).put(b"end", b"1", level="all", timeout_ms=2000) is None)
 

@@ -6,6 +6,7 @@ All requests and feeds run together, and each event meets each host in turn: a t
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,8 @@ from tests.ci.matrix.stage import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CALM, EVENTS = "calm", ("killed", "frozen", "cut")
+CALM, ALONE = "calm", "alone"
+EVENTS = ("killed", "frozen", ALONE, "cut")
 NO_CLIENT = blocking.Client(["127.0.0.1:1"])
 ACTS = [*actions.requests(Place("127.0.0.1:1"), NO_CLIENT, ""), *(f"feed, {name}" for name in FEEDS)]
 
@@ -37,16 +39,33 @@ class Rounds:
     def __init__(self, stage: Stage) -> None:
         self._stage, self._faults = stage, {}
         self._before, self._memory = stage.gauges(), stage.memory()
-        self._client = blocking.Client([stage.place.address], timeout_ms=actions.TIMEOUT_MS, follows=False)
-        acts = actions.requests(stage.place, self._client, str(stage.cluster.directory / "backups"))
-        self._running = [Again(name, act) for name, act in acts.items()]
+        self._clients: list[blocking.Client] = []
+        self._running = self._asking(stage.asked)
         self._feeds = {name: Feed(follow, stage.place) for name, follow in FEEDS.items()}
+
+    def _asking(self, index: int) -> list[Again]:
+        """Begin all requests at a node."""
+        place = self._stage.place_of(index)
+        client = blocking.Client([place.address], timeout_ms=actions.TIMEOUT_MS, follows=False)
+        self._clients.append(client)
+        acts = actions.requests(place, client, str(self._stage.cluster.directory / "backups"))
+        return [Again(name, act) for name, act in acts.items()]
+
+    def _polling(self, index: int) -> Again:
+        """Begin polls at a node, of which each waits for changes as long as it may."""
+        client = self._stage.clients[index]
+        _, token = client.call("changes", actions.TABLE, {"limit": 0})
+        options = {"token": token, "wait_ms": actions.TIMEOUT_MS}
+        act = partial(client.call, "changes", actions.TABLE, options, timeout_ms=2 * actions.TIMEOUT_MS)
+        return Again("feed, wire", act)
 
     def of(self, event: str) -> dict[str, list[str]]:
         """Let an event happen to each host in turn; return the faults by request."""
         if event not in self._faults:
             faults = self._faults[event] = {name: [] for name in ACTS}
-            for host in [0] if event == CALM else self._stage.hosts:
+            if event == ALONE:
+                self._alone(faults)
+            for host in {CALM: [0], ALONE: []}.get(event, self._stage.hosts):
                 self._round(event, host, faults)
         return self._faults[event]
 
@@ -55,14 +74,31 @@ class Rounds:
         since_s = time.monotonic()
         for number in range(10 if event == CALM else 1):  # A feed that polls must not take the change of another.
             judge_feeds(self._stage, self._feeds, host, f"{event} {host} {number}".encode(), faults)
-        waiting = [one for one in self._running if event == "cut" and one.name in actions.OF_ONE_HOST]
-        self._judge([one for one in self._running if one not in waiting], since_s, f"n{host} {event}", faults)
+        self._judge(self._running, since_s, f"n{host} {event}", faults)
         self._stage.end(event, host)
-        self._judge(waiting, time.monotonic(), f"after n{host} {event}", faults)
 
-    def _judge(self, running: list[Again], since_s: float, what: str, faults: dict[str, list[str]]) -> None:
+    def _alone(self, faults: dict[str, list[str]]) -> None:
+        """Cut off the asked node, and also a host: few requests succeed at either, but each ends; then feeds go on."""
+        stage, nodes = self._stage, (self._stage.asked, self._stage.hosts[0])
+        briefly = [*self._asking(nodes[1]), *map(self._polling, nodes)]
+        time.sleep(1.0)  # Until all requests are under way.
+        for node in nodes:
+            stage.happen("cut", node)
+        self._judge([*self._running, *briefly], time.monotonic(), "alone", faults, succeeds=False)
+        for one in briefly:
+            one.end()
+        for node in nodes:
+            stage.network.heal(node)
+        stage.end("cut", nodes[0])
+        judge_feeds(stage, self._feeds, 0, b"not alone", faults)
+        for one in briefly:
+            until(lambda one=one: one.began_s is None)
+
+    def _judge(
+        self, running: list[Again], since_s: float, what: str, faults: dict[str, list[str]], *, succeeds: bool = True
+    ) -> None:
         for one in running:
-            said = one.fault(since_s, succeeds=one.name not in actions.FAILING)
+            said = one.fault(since_s, succeeds=succeeds and one.name not in actions.FAILING)
             faults[one.name] += [f"{what}: {said}"] if said else []
 
     def end(self) -> list[str]:
@@ -75,7 +111,8 @@ class Rounds:
             self._stage.put(0, b"the end")  # Ends feeds of clients that wait.
             for one in self._running:
                 until(lambda one=one: one.began_s is None)
-            self._client.close()
+            for client in self._clients:
+                client.close()
             self._faults["end"] = {"gauges": remaining(self._stage, self._before, self._memory)}
         return self._faults["end"]["gauges"]
 

@@ -11,6 +11,7 @@ from gossipkv.errors import TooLarge
 from gossipkv.gossip import member as gossip
 from gossipkv.gossip.tree.watch import TreeWatch
 from gossipkv.node.sharing import SharedBytes, Sharing
+from gossipkv.placement.holders import HolderState
 from gossipkv.placement.statement import DatabaseStatement, encode_database
 from gossipkv.wire.results import NotReached
 
@@ -106,6 +107,8 @@ class Gossiped:
     def members_known(self):
         return self.members
 
+    is_cut_off = False
+
     def isolated(self):
         return False
 
@@ -120,7 +123,8 @@ class Many(Peers):
     """Peers of a library without databases."""
 
     def tell(self, peers):
-        self.told = [peer.name for peer in peers]
+        self.states = {peer.name: peer.state for peer in peers}
+        self.told = [*self.states]
 
     def hear_of(self, names):
         assert list(names) == []
@@ -155,6 +159,21 @@ async def test_a_look_at_what_has_not_changed_lists_nothing():
         sharing.look()
         assert tree.listed.pop() == path
     assert tree.listed == ["nodes"] * 3
+
+
+async def test_all_members_count_as_dead_while_this_node_is_cut_off():
+    """Their answers are not awaited then, while gossip goes on to suspect them."""
+    tree, many = Gossiped(), Many()
+    own = DatasetMember("a", bytes(16), 1, Address("a", 1))
+    membership = Membership(own, expects_others=False, retire_max_ms=1, now_ms=0)
+    sharing = Sharing(tree, many, membership, many, None, address=Address("a", 1), ask_timeout_ms=1)
+    tree.members = [at_rest("a"), at_rest("b"), at_rest("c", gossip.MemberState.SUSPECT)]
+    told = []
+    for tree.is_cut_off in (False, True, False):
+        sharing.look()
+        told.append((many.states, membership.get("b").state))
+    calm = {"b": HolderState.ALIVE, "c": HolderState.SUSPECT}, MemberStanding.ALIVE
+    assert told == [calm, (dict.fromkeys("bc", HolderState.DEAD), MemberStanding.ALIVE), calm]
 
 
 async def test_news_that_come_as_the_time_ends_are_not_lost(monkeypatch, autojump_clock):

@@ -196,6 +196,24 @@ def test_the_suspected_and_the_dead_are_asked_last(tmp_path: Path, state: int) -
         assert asker.answers() == [[1, number, None, [b"value", "v1"]]]
 
 
+def test_the_connection_to_a_peer_is_ended(tmp_path: Path) -> None:
+    """Its reads ask other owners at once, and the node hears of it."""
+    asker = Asker(tmp_path, 2)
+    frozen, alive = asker.links
+    asker.core.set_peer(1, "peer1:1", 1)
+    asker.get(AWAY[0])
+    assert frozen.has_requests()
+    asker.core.end_peer(0)
+    assert frozen.ends
+    frozen.close()
+    asker.wait(1)
+    alive.answer(alive.asked(), b"value")
+    assert asker.answers() == [[1, 1, None, [b"value", "v1"]]]
+    assert asker.core.take_peer_events() == [(0, "lost", "closed_cut")]
+    asker.core.end_peer(0)
+    assert asker.core.take_peer_events() == []
+
+
 def test_what_all_would_say_is_the_answer(asker: Asker) -> None:
     """A value over the limit is so on all owners; the error is relayed unchanged."""
     asker.get(AWAY[0])

@@ -15,6 +15,7 @@ from gossipkv.replication.replica.keys import RECORD
 from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_TTL_MS, MIN_EXPIRES_MS
 from gossipkv.storage.engine.shell import Batch
 from gossipkv.table.calm import HELD_S
+from gossipkv.table.records.forward import LOOK_S
 from gossipkv.table.session.token import TableSeen, decode, decode_body, encode
 from tests.oracle import token as oracle
 from tests.unit.table.gathering_nodes import GatheringNode
@@ -219,6 +220,20 @@ def test_each_write_has_its_own_deadline_and_is_applied(node):
         node.settle()
         assert [outcome(node, msgid) for msgid in msgids] == waits
     assert counter_of(node, b"a01") == 3
+    assert node.node.waiting.bytes == 0
+
+
+def test_a_level_that_the_living_hosts_cannot_reach_is_not_waited_for(node):
+    msgids = [asked(node, level=level, timeout_ms=30_000) for level in ("all", "majority")]
+    node.round()
+    dead = node.records.nodes[1].uuid
+    node.node.replicas.is_up = lambda other: other != dead
+    node.records.pass_s(LOOK_S)
+    node.settle()
+    assert [outcome(node, msgid) for msgid in msgids] == ["UNKNOWN", None]
+    node.confirm(replica_of(node, b"a01"), hosts=1)
+    node.settle()
+    assert outcome(node, msgids[1]) == "ok"
     assert node.node.waiting.bytes == 0
 
 

@@ -197,6 +197,11 @@ cdef class Core:
         self.check_thread()
         self.driver.peers.routes.set_peer(column, name, state)
 
+    def end_peer(self, int column):
+        """End the connection to a member, which stays known."""
+        self.check_thread()
+        self.driver.peers.end_peer(column)
+
     def forget_peer(self, int column):
         """Forget a member and end its connection: the column may be reused."""
         self.check_thread()

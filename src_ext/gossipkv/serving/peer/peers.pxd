@@ -20,5 +20,6 @@ cdef class Peers:
     cdef void note_not_served(self, int column, const Cursor* error) noexcept nogil
     cdef int adopt(self, Connection* connection) except -1
     cdef void disown(self, const Peer* peer) noexcept nogil
+    cdef void end_peer(self, int column) except *
     cdef void forget_peer(self, int column) except *
     cdef bint has_events(self) noexcept nogil

@@ -144,6 +144,13 @@ cdef class Peers:
             self.connections.doom(older, CLOSED_CUT)
             self.connections.flush_later(older)
 
+    cdef void end_peer(self, int column) except *:
+        """End a peer's connection, if it has one: all requests on it end, and Python gets the event."""
+        cdef Connection* connection = self.connections.find(self.routes.peer(column).handle)
+        if connection != NULL:
+            self.connections.doom(connection, CLOSED_CUT)
+            self.connections.flush_later(connection)
+
     cdef void forget_peer(self, int column) except *:
         self.disown(self.routes.peer(column))
         self.routes.forget_peer(column)

@@ -344,6 +344,28 @@ def test_isolated():
     assert not nodes[0].core.isolated(now_ms=link.now_ms)
 
 
+def test_cut_off():
+    """A node that hears nobody is cut off when the others have found it dead, but not after a stall of its own."""
+    link = Link()
+    nodes = link.cluster(3)
+    first, second, third = nodes
+    most_ms = LAN.probe_interval_ms + LAN.suspicion_least_ms(3)
+    link.freeze(first)
+    link.run(2 * most_ms)
+    link.thaw(first)
+    assert link.run(2 * most_ms, lambda: all_alive(nodes) or first.core.is_cut_off)
+    assert not first.core.is_cut_off
+    link.cut = lambda source, to: first.address in {source, to}
+    link.run(10)  # Packets under way have arrived.
+    link.run(first.core.members.heard_ms + most_ms - link.now_ms - 1)
+    assert not first.core.is_cut_off
+    assert link.run(most_ms, lambda: first.core.is_cut_off)
+    assert (second.states()["n00"], third.states()["n00"]) != ("ALIVE", "ALIVE")
+    assert not second.core.is_cut_off
+    link.cut = lambda source, to: False
+    assert link.run(15 * SECOND_MS, lambda: not first.core.is_cut_off)
+
+
 def dead_among(nodes: list[Node]) -> set[tuple[str, str]]:
     """Return the deaths that members of this set reported of each other."""
     names = {node.me.name for node in nodes}

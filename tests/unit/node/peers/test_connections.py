@@ -99,9 +99,13 @@ class Table:
     def __init__(self) -> None:
         self.peers: dict[int, tuple[str, int]] = {}
         self.asked: list[tuple[int, bytes, Value]] = []
+        self.ended: list[int] = []
 
     def set_peer(self, column: int, name: str, state: int) -> None:
         self.peers[column] = (name, state)
+
+    def end_peer(self, column: int) -> None:
+        self.ended.append(column)
 
     def forget_peer(self, column: int) -> None:
         del self.peers[column]
@@ -369,20 +373,47 @@ async def test_a_question_and_its_answer(autojump_clock, world):
     assert [*map(type, heard[4:])] == [NotAnswered], "the answer of a connection that is gone proves nothing"
 
 
-async def test_a_member_that_is_declared_dead_is_waited_for_no_longer(autojump_clock, world):
-    """A frozen node keeps its connections, so its answer may come after all; it is dropped then."""
+async def test_a_dead_member_loses_its_connection_unless_it_answers(autojump_clock, world):
+    """Gossip may be wrong of it; a frozen one would keep its connection, and all that wait for it would wait on."""
     heard: list[NodeAnswer | GossipKVError] = []
-    world.network.answers += [greeting(), greeting(THEIRS._replace(uuid=b"c" * 16))]
-    world.peers.tell([B, B._replace(name="c", uuid=b"c" * 16)])
+    world.network.answers.append(greeting())
+    world.peers.tell([B])
     await trio.sleep(0.1)
-    for name in ("b", "c", "b"):
-        world.peers.ask(name, "table_write", [], 20_000, heard.append)
-    world.peers.tell([B._replace(state=1), B._replace(name="c", uuid=b"c" * 16)])
-    assert heard == [], "a suspect may answer"
-    world.peers.tell([B._replace(state=2), B._replace(name="c", uuid=b"c" * 16)])
-    assert [*map(str, heard)] == 2 * ["b did not answer before it was declared dead"]
-    world.peers.hear([], [(1, b"\x01", None), (2, b"\x02", None), (3, None, None)])
-    assert heard[2:] == [NodeAnswer(b"\x02", 9)]
+    world.peers.ask("b", "table_write", [], 20_000, heard.append)
+    world.peers.tell([B._replace(state=1)])
+    await trio.sleep(10)
+    assert len(world.table.asked) == 1, "a suspect may answer"
+    world.peers.tell([B._replace(state=2)])
+    await trio.sleep(0.1)
+    assert world.table.asked[1:] == [(0, b"ping", [])]
+    world.peers.hear([], [(2, b"\xa4pong", None)])
+    await trio.sleep(2)
+    assert (heard, world.table.ended) == ([], []), "it has answered"
+    assert world.table.asked[2:] == [(0, b"ping", [])]
+    world.peers.hear([], [(3, None, None)])
+    assert world.table.ended == [0]
+    world.peers.hear([(0, "lost", "closed_cut")], [(1, None, None)])
+    assert [*map(str, heard)] == ["b did not answer"]
+    await trio.sleep(10)
+    assert len(world.table.asked) == 3, "nobody is connected"
+    world.network.answers.append(greeting())
+    world.peers.tell([B])
+    await trio.sleep(0.1)
+    world.peers.ask("b", "table_write", [], 20_000, heard.append)
+    world.peers.hear([], [(4, b"\x04", None)])
+    assert heard[1:] == [NodeAnswer(b"\x04", 9)]
+
+
+async def test_a_member_that_is_back_keeps_its_connection(autojump_clock, world):
+    """The ping may have been lost before gossip heard of the member again."""
+    world.network.answers.append(greeting())
+    world.peers.tell([B])
+    await trio.sleep(0.1)
+    for state in (2, 0):
+        world.peers.tell([B._replace(state=state)])
+        await trio.sleep(0.1)
+    world.peers.hear([], [(1, None, None)])
+    assert (len(world.table.asked), world.table.ended) == (1, [])
 
 
 def test_a_hello_is_checked_by_both():

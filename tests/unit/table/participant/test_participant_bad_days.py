@@ -44,6 +44,8 @@ CLUSTER_ID = b"cluster!"
 class Members:
     """The part of gossip that the participant uses."""
 
+    is_cut_off = False
+
     def __init__(self) -> None:
         self.pins = 0
         self.published: dict[str, bytes] = {}
@@ -75,7 +77,7 @@ class Answering:
         complete(NodeAnswer(self.answer, 3) if isinstance(self.answer, bytes) else self.answer)
 
     def watch(self, *, begun=None, ended=None):
-        self.begun = begun
+        self.begun, self.ended = begun, ended
 
     def store(self, name):
         return self.connected
@@ -120,6 +122,21 @@ async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_cl
     answering.connected = None
     await ask()
     assert [round(at - began, 3) for at in answered] == [0.33, 0.33 + CONNECT_S]
+
+
+def test_no_node_is_up_for_a_node_that_is_cut_off(autojump_clock):
+    """Gossip may still call them alive; when a connection ends, they are looked at again at once."""
+    members, links = Members(), Answering()
+    asking = PeerClient(members, links, None, no_deadline)
+
+    async def look():
+        assert asking.is_up(UUID)
+        members.is_cut_off = True
+        assert asking.is_up(UUID)
+        links.ended("n", UUID)
+        assert not asking.is_up(UUID)
+
+    trio.run(look, clock=autojump_clock)
 
 
 async def test_what_was_seen_of_stores_is_told():

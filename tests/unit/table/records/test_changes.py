@@ -173,6 +173,24 @@ def test_a_word_that_has_not_come_is_noticed_and_a_lost_node_is_asked_again(is_l
     assert b"h" in answers[0].data
 
 
+def test_a_poll_ends_when_no_majority_of_the_hosts_is_up(monkeypatch):
+    """They may be silent for a moment; once most of them are dead, or this node is cut off, they give nothing soon."""
+    records = made()
+    one, *others = records.nodes
+    feed = Feed(one)
+    feed.poll()
+    answers = one.begin("changes", "t", {"token": feed.token, "wait_ms": 60_000})
+    monkeypatch.setattr(one.feeds, "has_majority", lambda _: False)
+    for node in others:
+        node.hangs = True
+        one.feeds.lost(node.uuid)
+    records.pass_s(10.0)
+    assert answers == []
+    one.replicas.is_up = lambda node: node == one.uuid
+    records.until(lambda: answers, most_s=2.5)
+    assert isinstance(answers[0], Unavailable)
+
+
 def test_limits_and_malformed_options_are_refused():
     records = made()
     one = records.nodes[0]

@@ -30,6 +30,7 @@ from gossipkv.replication.replica.keys import RECORD
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.peer import ReplicaPeer
 from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_KEY_BYTES, MAX_TTL_MS, MAX_VALUE_BYTES, MIN_EXPIRES_MS
+from gossipkv.table.records.forward import LOOK_S
 from gossipkv.table.rpc.status import TableReporter
 from gossipkv.wire.arguments import MAX_MESSAGE_BYTES
 from tests.unit.table.record_nodes import MAX_BYTES, TOKEN, Records
@@ -129,6 +130,20 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
     assert again == []
     confirm()
     assert again == [TOKEN]
+
+
+def test_a_level_that_the_living_hosts_cannot_reach_is_not_waited_for(records):
+    """The confirmation of a host that has died may never come; but a connection that ends is no death."""
+    one, two, _ = records.nodes
+    reach(one, two)
+    answers = [one.begin("put", "t", b"k", b"v", {"timeout_ms": 30_000, "level": level}) for level in ("all", "one")]
+    one.replicas.peers[two.uuid].greeted = False
+    records.pass_s(5.0)
+    assert answers == [[], [TOKEN]]
+    one.replicas.is_up = lambda node: node != two.uuid
+    records.pass_s(LOOK_S)
+    assert "did not reach the level all since too few replicas are alive" in str(answers[0][0])
+    assert isinstance(answers[0][0], Unknown)
 
 
 def test_a_write_that_was_sent_is_not_repeated(records):
