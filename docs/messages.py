@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[1]
 WIDTH = 100
 GENERATED = "This page is generated; `python docs/messages.py` writes it."
 LEVELS = {"debug", "info", "warning", "error"}
-REFERENCE = {"method_table.py"}  # Their texts are docs/reference/methods.md.
 KINDS = {".py", ".pyx", ".pxd", ".html", ".js"}
 WORDS = re.compile(r"[A-Za-z}”\"'`,;:.)][ \n]+[A-Za-z{(`'\"]")
 STYLE = re.compile(r"(?:bold|dim|not) \w+")
@@ -159,7 +158,7 @@ def messages() -> str:
     """Return the page of all texts."""
     areas: dict[str, list[str]] = {}
     paths = (*(ROOT / "gossipkv").rglob("*.*"), *(ROOT / "src_ext" / "gossipkv").rglob("*.p[xy][dx]"))
-    for path in sorted(path for path in paths if path.suffix in KINDS and path.name not in REFERENCE):
+    for path in sorted(path for path in paths if path.suffix in KINDS):
         if found := texts(path):
             where = path.relative_to(ROOT)
             parts = where.parts[1:] if where.parts[0] == "gossipkv" else where.parts[2:]

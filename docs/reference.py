@@ -25,12 +25,12 @@ from gossipkv.loadtest import result
 from gossipkv.loadtest.limits import LimitVerdict
 from gossipkv.settings.config import SETTINGS, Config
 from gossipkv.settings.databases import DATABASE_SETTINGS
-from gossipkv.wire.method_table import METHODS, OPTIONS, WireMethod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 DIRECTORY: Final = Path(__file__).parent / "reference"
+METHODS: Final = Path(__file__).parent / "methods.toml"
 ANSWERS: Final = Path(__file__).parent / "answers.toml"
 NOTE: Final = "<!-- Written by `make reference` from the code; edit the texts there. -->"
 MIN_COMMANDS: Final = 10  # Options of so many commands, with the same text, are listed once.
@@ -213,12 +213,12 @@ map for programs. [Python clients](../users/client.md) raise the classes of `gos
 """
 
 
-def signature(method: WireMethod) -> str:
+def signature(name: str, method: dict[str, str]) -> str:
     """Return the call of a method, with the names of its options."""
-    parts = [method.parameters] if method.parameters else []
-    if method.options:
-        parts.append(f"{{{', '.join(method.options)}}}")
-    return code(f"{method.name}({', '.join(parts)})")
+    parts = [method["parameters"]] if "parameters" in method else []
+    if "options" in method:
+        parts.append(f"{{{', '.join(method['options'].split())}}}")
+    return code(f"{name}({', '.join(parts)})")
 
 
 def rights_of(method: str) -> str:
@@ -236,16 +236,17 @@ def with_codes(text: str) -> str:
 def methods() -> str:
     """Return the page of methods, with their options and answers."""
     sections = []
-    for group, found in METHODS.items():
+    documented = tomllib.loads(METHODS.read_text(encoding="utf-8"))
+    for group, found in documented["methods"].items():
         parts = [f"## {group}"]
-        for method in found:
-            facts = [f"- Result: {method.result}.", f"- Right: {rights_of(method.name)}."]
-            if method.errors:
-                facts.insert(1, f"- Errors: {with_codes(method.errors)}.")
-            parts += [f"### {method.name}", signature(method), method.effect, "\n".join(facts)]
+        for name, method in found.items():
+            facts = [f"- Result: {method['result']}.", f"- Right: {rights_of(name)}."]
+            if "errors" in method:
+                facts.insert(1, f"- Errors: {with_codes(method['errors'])}.")
+            parts += [f"### {name}", signature(name, method), method["effect"], "\n".join(facts)]
         sections.append(apart(parts))
-    for title, options in OPTIONS.items():
-        rows = [[names_of(option.names), option.kind, with_codes(option.meaning)] for option in options]
+    for title, options in documented["options"].items():
+        rows = [[names_of(names), kind, with_codes(meaning)] for names, (kind, meaning) in options.items()]
         sections.append(f"## {title}\n\n{table(('option', 'type', 'meaning'), rows)}")
     for answer, fields in tomllib.loads(ANSWERS.read_text(encoding="utf-8")).items():
         rows = [[names_of(names), meaning] for names, meaning in fields.items()]

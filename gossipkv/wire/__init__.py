@@ -12,5 +12,4 @@ Read in this order:
     http_date.py  HTTP dates
     hosts.py      hosts of HTTP requests
     latency.py    a histogram of durations, of fixed size, that nodes and clients add up
-    method_table.py  the methods with their options, for the reference
 """

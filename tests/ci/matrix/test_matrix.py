@@ -12,17 +12,17 @@ import pytest
 
 from gossipkv.address import parse_address
 from gossipkv.errors import BadRequest
-from gossipkv.wire.method_table import METHODS
 from tests.ci.matrix import administration
 from tests.ci.matrix.doors import DOORS, PATIENCE_S, Action, Refused, connect, patiently
 from tests.ci.matrix.rows import HOUR_MS, KINDS, LIFETIME_MS, ROWS, Refusal, Row, rows_of
 from tests.ci.matrix.stage import HOST, NO_HOST, NODES, OPTIONS, Stage, running, until
+from tests.documented import methods
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gossipkv.wire.method_table import WireMethod
     from tests.ci.matrix.administration import Step
+    from tests.documented import DocumentedMethod
 
 PASSING = {"NOT_READY", "UNAVAILABLE", "OVERLOADED", "TIMEOUT", "UNKNOWN", "503"}  # The page says to try again.
 STARTED = "just started"
@@ -192,10 +192,10 @@ def test_administration(stage: Stage, after_start: dict[str, dict[str, list[str]
 
 
 @pytest.mark.parametrize("where", [HOST, NO_HOST])
-@pytest.mark.parametrize("method", [method for group in METHODS.values() for method in group], ids=lambda one: one.name)
-def test_parameters(stage: Stage, where: str, method: WireMethod) -> None:
+@pytest.mark.parametrize("method", methods(), ids=lambda one: one.name)
+def test_parameters(stage: Stage, where: str, method: DocumentedMethod) -> None:
     """No parameters where some are needed, one too many, and an unknown option are refused."""
-    names = ["hash" if name == "database" else name for name in method.parameters.split(", ") if name]
+    names = ["hash" if name == "database" else name for name in method.parameters]
     wrong = [[*names, *([{}] if method.options else []), "one more"]]
     wrong += [[*names, {"nosuch": 1}]] if method.options else []
     wrong += [[]] if any("or nil" not in name for name in names) else []
@@ -206,5 +206,4 @@ def test_parameters(stage: Stage, where: str, method: WireMethod) -> None:
 
 def test_every_method_is_known() -> None:
     """A new method needs a row here."""
-    known = {method.name for group in METHODS.values() for method in group}
-    assert known == ROWS.keys() | administration.METHODS.keys()
+    assert {method.name for method in methods()} == ROWS.keys() | administration.METHODS.keys()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import re
 from dataclasses import replace
-from itertools import chain
 from unittest.mock import patch
 
 import msgpack
@@ -25,8 +24,7 @@ from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.table.peers.hints import decode_hint
 from gossipkv.table.peers.peer_client import CHANGES
-from gossipkv.wire.method_table import METHODS
-from tests.documented import fields_of
+from tests.documented import fields_of, methods
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, refused, shown
 from tests.world.nodes.whole_cluster import simulated
@@ -177,8 +175,8 @@ async def test_options_are_those_of_the_reference(cluster):
     await machine.start()
     await cluster.ask(machine, "create_table", "t", ONE_COPY)
     of_others = {"forwarded", "identity", "max_frame", "version", "min_version"}  # Between nodes, and of datasets.
-    for method in chain(*METHODS.values()):
-        samples = [SAMPLES[name] for name in re.findall(r"\[.*\]|\{.*\}|[^,\s][^,]*", method.parameters)]
+    for method in methods():
+        samples = [SAMPLES[name] for name in method.parameters]
         error = await refused(cluster, machine, method.name, *samples, {"?": None})
         assert isinstance(error, BadRequest), (method.name, error)
         if method.options:
