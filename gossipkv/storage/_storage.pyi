@@ -43,7 +43,9 @@ class RecordBatch:
 READ: int
 
 def pretend(seeds: Iterator[int] | None) -> None: ...
+def check_format(name: str, version: int, offset: int) -> None: ...
 
+FORMAT: int
 HEADER_MAGIC: bytes
 FOOTER_MAGIC: bytes
 

@@ -12,8 +12,8 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat, other_format
-from gossipkv.storage._storage import FOOTER_MAGIC, HEADER_MAGIC
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.storage._storage import FOOTER_MAGIC, HEADER_MAGIC, check_format
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.compression import COMPRESSIONS
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
 
-FORMAT: Final = 1
 HEADER_BYTES: Final = 64
 FOOTER_BYTES: Final = 256
 PAGE_BYTES: Final = 4_096
@@ -119,8 +118,7 @@ def read_label(source: RandomAccess) -> Label:
     if expected != got:
         raise Corrupt(name, at, "the footer's checksum does not match", expected=expected, got=got)
     (version,) = struct.unpack_from("<I", footer, 4)
-    if version != FORMAT:
-        raise _other_format(name, at + 4, version)
+    check_format(name, version, at + 4)
     stated_bytes, body_bytes, records, position_end, records_end = struct.unpack_from("<5Q", footer, 8)
     blocks_at, blocks, offset, length = struct.unpack_from("<4Q", footer, 96)
     (duplicates,) = struct.unpack_from("<Q", footer, 144)
@@ -229,11 +227,5 @@ def _no_footer(source: RandomAccess) -> Corrupt | UnsupportedFormat:
         )
     if len(head) == 12:  # noqa: PLR2004  # The magic and the four bytes of the format.
         (version,) = struct.unpack_from("<I", head, 8)
-        if version != FORMAT:
-            return _other_format(name, 8, version)
+        check_format(name, version, 8)
     return Corrupt(name, source.size_bytes, "the footer is missing: the file was cut off or never finished")
-
-
-def _other_format(name: str, offset: int, version: int) -> UnsupportedFormat:
-    do = "build the file again, or run that release"
-    return other_format(f"{name}: the sorted file", version, FORMAT, do, file=name, offset=offset)

@@ -74,6 +74,7 @@ def pretend(seeds):
     pretence = seeds
 
 
+FORMAT = FORMAT_VERSION
 HEADER_MAGIC = b"GKVSORT\n"
 FOOTER_MAGIC = b"\nGKVEND\n"
 
@@ -101,7 +102,7 @@ cdef int open_image(MappedFile self) except -1:
         )
     if self.size < HEADER_SIZE + FOOTER_SIZE:
         self.refuse(self.size, "the file ends before its footer", HEADER_SIZE + FOOTER_SIZE, self.size)
-    check_format(self, load32(self.base + 8), 8)
+    check_format(self.name, load32(self.base + 8), 8)
     parse_footer(self, self.base + self.size - FOOTER_SIZE)
     self.checked_pages = <uint8_t*> calloc(<size_t> (self.page_count // 8 + 1), 1)
     self.checked_chunks = <uint8_t*> calloc(<size_t> (self.chunk_count // 8 + 1), 1)
@@ -112,11 +113,11 @@ cdef int open_image(MappedFile self) except -1:
     return 0
 
 
-cdef int check_format(MappedFile self, uint32_t version, uint64_t offset) except -1:
+def check_format(name, uint32_t version, uint64_t offset):
+    """Check the format number at that offset of a sorted file. Raises UnsupportedFormat."""
     if version != FORMAT_VERSION:
         do = "build the file again, or run that release"
-        raise other_format(f"{self.name}: the sorted file", version, FORMAT_VERSION, do, file=self.name, offset=offset)
-    return 0
+        raise other_format(f"{name}: the sorted file", version, FORMAT_VERSION, do, file=name, offset=offset)
 
 
 cdef int parse_footer(MappedFile self, const uint8_t* footer) except -1:
@@ -127,7 +128,7 @@ cdef int parse_footer(MappedFile self, const uint8_t* footer) except -1:
         self.refuse(at + 248, "the footer is missing: the file was cut off or never finished")
     if crc != load32(footer):
         self.refuse(at, "the footer's checksum does not match", load32(footer), crc)
-    check_format(self, load32(footer + 4), at + 4)
+    check_format(self.name, load32(footer + 4), at + 4)
     if load64(footer + 8) != self.size:
         self.refuse(at + 8, "the file does not have the size that its footer states", load64(footer + 8), self.size)
     self.body_size = load64(footer + 16)
