@@ -206,6 +206,8 @@ class Gossip:
         if now_ms - min(self._detector.due_ms, self._timers.next_ms) > self._profile.probe_interval_ms:
             self._contact.was_away(now_ms)
             self._detector.stalled(now_ms)
+        if now_ms - self.members.heard_ms > self._profile.probe_interval_ms:
+            self._contact.look(now_ms)
         if self._timers.next_ms <= now_ms:
             self._timers.run(now_ms)
         if self._spreading.due_ms <= now_ms:

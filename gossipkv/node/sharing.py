@@ -134,8 +134,8 @@ class Sharing:
     def _is_stale(self) -> bool:
         """Return True if something has changed that raises no event."""
         is_known = self._tree.members_known() is self._members and len(self._library.cores()) == len(self._watches)
-        standing = self._tree.isolated(), self._tree.is_cut_off
-        return not is_known or standing != (self._membership.isolated, self._is_cut_off)
+        isolated, was_isolated = self._tree.isolated(), self._membership.isolated  # A node that is cut off is isolated.
+        return not is_known or isolated != was_isolated or (isolated and self._tree.is_cut_off != self._is_cut_off)
 
     def wake(self) -> None:
         """Make the task look soon."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Contact:
     """Notes when this node heard others, and suspends its verdicts after a silence."""
 
-    __slots__ = ("_awake_ms", "_beliefs", "_id", "_members", "_outbox", "_peers", "_profile", "_silence_ms", "_timers",
+    __slots__ = ("_awake_ms", "_beliefs", "_id", "_members", "_outbox", "_peers", "_profile", "_silence_ms",
                  "is_cut_off")  # fmt: skip
 
     def __init__(self, state: SharedState, beliefs: Beliefs) -> None:
@@ -35,22 +35,19 @@ class Contact:
         self._profile = state.profile
         self._outbox = state.outbox
         self._beliefs = beliefs
-        self._timers = state.timers
         self._silence_ms = silence_ms(state.profile)
         self._awake_ms = 0  # When the last stall of this process was noticed.
-        # True if none of the known peers was heard for a probe and a suspicion. Timers decide, after all has been read.
-        self.is_cut_off = False
+        self.is_cut_off = False  # True if none of the known peers was heard for a probe and a suspicion.
 
     def start(self, now_ms: int) -> None:
         """Start counting a silence."""
         self._members.hear(None, now_ms)
-        self._look(now_ms)
 
-    def _look(self, now_ms: int) -> None:
+    def look(self, now_ms: int) -> None:
+        """Note a silence that has lasted too long; to be called after all packets have been read."""
         most_ms = self._profile.probe_interval_ms + self._profile.suspicion_least_ms(self._members.reachable)
-        due_ms = max(self._members.heard_ms, self._awake_ms) + most_ms
-        self.is_cut_off = now_ms >= due_ms and self._has_peers()
-        self._timers.at(due_ms if now_ms < due_ms else now_ms + most_ms, self._look)
+        silent_ms = now_ms - max(self._members.heard_ms, self._awake_ms)
+        self.is_cut_off = silent_ms >= most_ms and self._has_peers()
 
     def hear(self, sender: bytes, now_ms: int) -> MemberPeer | None:
         """Note a packet from `sender`; return that peer, or None for a stranger."""
@@ -73,7 +70,7 @@ class Contact:
     def is_isolated(self, now_ms: int) -> bool:
         """True if peers are known, and none was heard for half a suspicion time."""
         least_ms = self._profile.suspicion_least_ms(self._members.reachable)
-        return self._has_peers() and now_ms - self._members.heard_ms > least_ms // 2
+        return now_ms - self._members.heard_ms > least_ms // 2 and self._has_peers()
 
     def _has_peers(self) -> bool:
         return any(peer.member.state is not MemberState.LEFT for peer in self._peers.values())
