@@ -14,8 +14,16 @@ Python imports the reader from here only; the serving loop uses its `.pxd`.
 from __future__ import annotations
 
 from gossipkv.storage import compression as _compression  # noqa: F401  Installs the lz4 functions.
-from gossipkv.storage._storage import DEFAULT_CACHE_BYTES, HEADER_MAGIC, FileScan, SortedFile, prefix_end, pretend
+from gossipkv.storage._storage import (
+    DEFAULT_CACHE_BYTES,
+    FORMAT,
+    HEADER_MAGIC,
+    FileScan,
+    SortedFile,
+    prefix_end,
+    pretend,
+)
 
-__all__ = ["DEFAULT_CACHE_BYTES", "HEADER_MAGIC", "SUFFIX", "FileScan", "SortedFile", "prefix_end", "pretend"]
+__all__ = ["DEFAULT_CACHE_BYTES", "FORMAT", "HEADER_MAGIC", "SUFFIX", "FileScan", "SortedFile", "prefix_end", "pretend"]
 
 SUFFIX = ".gkv"

@@ -25,7 +25,7 @@ from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
 from gossipkv.dataset.rewriting import Rewriting
 from gossipkv.errors import Corrupt, UnsupportedFormat
-from gossipkv.storage._storage import FORMAT
+from gossipkv.storage.sorted_file import FORMAT
 
 if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Outward
