@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from gossipkv.errors import GossipKVError, Internal
 from gossipkv.log import Log, Sparing
-from gossipkv.settings.masking import mask_url
+from gossipkv.settings.masking import mask_cut_url, mask_url
 from gossipkv.status.words import plain
 from gossipkv.wire.results import DeferredResult, Later
 
@@ -118,10 +118,12 @@ class AuditedRequest:
 
 def _words(value: Raw) -> str:
     """Return a parameter for people, without secrets."""
+    is_long = isinstance(value, list | bytes | str) and len(value) > MAX_CHARACTERS
     if isinstance(value, list | bytes | str):
-        value = value[: MAX_CHARACTERS + 1]  # More is not shown, and would take the serving thread's time.
+        value = value[:MAX_CHARACTERS]  # More is not shown, and would take the serving thread's time.
     if isinstance(value, list):
         text = ",".join(map(_words, value))
     else:
-        text = mask_url(plain(value.decode(errors="backslashreplace") if isinstance(value, bytes) else value))
-    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
+        text = plain(value.decode(errors="backslashreplace") if isinstance(value, bytes) else value)
+        text = mask_cut_url(text) if is_long else mask_url(text)
+    return f"{text[:MAX_CHARACTERS]}..." if is_long or len(text) > MAX_CHARACTERS else text

@@ -21,6 +21,9 @@ MASK: Final = "***"
 # Text between `//` and the last `@` before the path: `user:password`.
 _USER: Final = re.compile(r"(?<=://)[^/\s]*@")
 
+# The same where the text was cut before the `@`, which may have been longer than what is shown.
+_CUT_USER: Final = re.compile(r"(?<=://)[^/\s]*\Z")
+
 # Text behind `?`: the signature of a presigned URL, a token.
 _QUERY: Final = re.compile(r"(://[^\s?\"'<>]*\?)([^\s\"'<>]+)")
 
@@ -41,6 +44,11 @@ def is_url(text: str) -> bool:
 def mask_url(text: str) -> str:
     """Return a URL, or a message with URLs, without users, passwords and queries."""
     return _QUERY.sub(rf"\1{MASK}", _USER.sub(f"{MASK}@", text))
+
+
+def mask_cut_url(text: str) -> str:
+    """Return the beginning of a longer text as `mask_url` does, without a user or password that it may end in."""
+    return mask_url(_CUT_USER.sub(MASK, text))
 
 
 def scrub(text: str, url: str, options: Mapping[str, Option]) -> str:

@@ -91,6 +91,8 @@ def test_an_operation_is_logged_with_its_result(way, value, result, reason):
         (("s3://anna:secret@b/x?sig=secret",), "s3://***@b/x?***", ""),
         (("t", {"start": b"\xff", "operation": b"1" * 20}), "t", "start=\\xff"),
         ((b"k" * 5000,), "k" * 1000 + "...", ""),
+        (("s3://anna:" + "secret" * 200 + "@b/x",), "s3://***...", ""),
+        (("/" * 990 + "s3://anna:secret@b/x",), "/" * 990 + "s3://***...", ""),
     ],
 )
 def test_the_object_is_for_people(params, named, options):
