@@ -310,5 +310,5 @@ def test_wrong_questions() -> None:
 def test_suffix() -> None:
     assert sorted_file.SUFFIX == ".gkv"
     assert sorted_file.__all__ == [
-        "DEFAULT_CACHE_BYTES", "HEADER_MAGIC", "SUFFIX", "FileScan", "SortedFile", "prefix_end", "pretend",
+        "DEFAULT_CACHE_BYTES", "FORMAT", "HEADER_MAGIC", "SUFFIX", "FileScan", "SortedFile", "prefix_end", "pretend",
     ]  # fmt: skip
