@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 
 from gossipkv.client.parts import PART_KEYS
+from gossipkv.dataset.formats import reading
+from gossipkv.register.metadata import pages
 from gossipkv.settings.config import Config
+from gossipkv.settings import tables
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES
 
@@ -38,3 +41,10 @@ def test_the_stated_limits() -> None:
     assert f"each | `max_elements`, {defaults.max_elements:,} |" in PAGE
     assert f"elements up to {MAX_ELEMENTS:,}" in PAGE
     assert f"takes frames of {MAX_FRAME_BYTES >> 20} MiB" in PAGE
+
+
+def test_the_stated_limits_of_keys_and_values() -> None:
+    assert f"| key | {reading.MAX_KEY_BYTES:,} bytes | {tables.MAX_KEY_BYTES:,} bytes |" in PAGE
+    value = f"{reading.MAX_VALUE_BYTES:,} bytes ({reading.MAX_VALUE_BYTES >> 20} MiB)"
+    assert f"| value | {value} | {tables.MAX_VALUE_BYTES:,} bytes |" in PAGE
+    assert f"| first key of a range | | {pages.MAX_KEY_BYTES} bytes;" in PAGE
