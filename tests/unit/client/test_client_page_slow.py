@@ -24,9 +24,9 @@ from tests.unit.client.fake_node import FakeNode, store
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "users" / "client.md").read_text(encoding="utf-8")
-RECORDS = {b"paris": b"France", b"parma": b"Italy", b"x": b""}
+RECORDS = {b"france": b"Paris", b"peru": b"Lima", b"portugal": b"Lisbon", b"x": b""}
 GUNICORN = [sys.executable, "-m", "gunicorn", "--workers", "2", "--bind", "127.0.0.1:PORT"]
-FASTAPI_ANSWERS = [(200, {"country": "France"}), (404, {"detail": "there is no lima"})] * 300
+FASTAPI_ANSWERS = [(200, {"capital": "Lima"}), (404, {"detail": "there is no atlantis"})] * 300
 
 
 def run_program(program: str, directory: Path) -> None:
@@ -37,7 +37,7 @@ def run_program(program: str, directory: Path) -> None:
 
 def run_for_spark(program: str, directory: Path) -> None:
     run_program(
-        program + "assert list(enrich([b'paris', b'lima'])) == [(b'paris', b'France'), (b'lima', None)]\n", directory
+        program + "assert list(enrich([b'peru', b'atlantis'])) == [(b'peru', b'Lima'), (b'atlantis', None)]\n", directory
     )
 
 
@@ -57,9 +57,9 @@ def answers_of(command: list[str], directory: Path) -> tuple[list[tuple[int, obj
     """Return the answers of a service to the requests of several threads, and the text of its standard error."""
     (port,) = quiet_ports(1)
 
-    def get(city: str) -> tuple[int, object]:
+    def get(country: str) -> tuple[int, object]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/countries/{city}", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/capitals/{country}", timeout=30) as answer:
                 return answer.status, json.load(answer)
         except HTTPError as error:
             with error:
@@ -75,11 +75,11 @@ def answers_of(command: list[str], directory: Path) -> tuple[list[tuple[int, obj
     ):
         while service.poll() is None:
             try:
-                get("paris")
+                get("peru")
                 break
             except URLError:  # It does not listen yet.
                 time.sleep(0.05)
-        answers = list(threads.map(get, ["paris", "lima"] * 300))
+        answers = list(threads.map(get, ["peru", "atlantis"] * 300))
         service.send_signal(signal.SIGTERM)
         _, said = service.communicate(timeout=60)
     return answers, said
@@ -93,7 +93,7 @@ def run_flask(program: str, directory: Path) -> None:
         [*GUNICORN, "--threads", "16", "--preload", "flask_service:app"],
     ):
         answers, said = answers_of(command, directory)
-        assert answers == [(200, {"country": "France"}), (404, None)] * 300
+        assert answers == [(200, {"capital": "Lima"}), (404, None)] * 300
         assert "Traceback" not in said
 
 
@@ -127,13 +127,13 @@ def run_celery(program: str, directory: Path) -> None:
     with subprocess.Popen(
         command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as worker:
-        asked = [app.send_task("tasks.country", [city]) for city in ["paris", "lima"] * 20]
+        asked = [app.send_task("tasks.capital", [country]) for country in ["peru", "atlantis"] * 20]
         try:
             found = [each.get(timeout=60) for each in asked]
         finally:
             worker.send_signal(signal.SIGTERM)
         said, _ = worker.communicate(timeout=60)
-    assert found == ["France", None] * 20
+    assert found == ["Lima", None] * 20
     assert "Traceback" not in said
 
 
@@ -149,7 +149,7 @@ def run_cell(program: str, directory: Path) -> None:
         await names["client"].aclose()
         return shown
 
-    assert asyncio.run(notebook()) == {key: RECORDS[key] for key in (b"paris", b"parma")}
+    assert asyncio.run(notebook()) == {key: RECORDS[key] for key in (b"peru", b"portugal")}
 
 
 # How a block runs that holds a word; others are programs.
@@ -171,9 +171,10 @@ def test_every_example_runs(tmp_path):
     with FakeNode(store(RECORDS)) as plain, secured:
         for block in blocks:
             node = secured if "tls=" in block else plain
-            program = re.sub(r"10\.0\.0\.\d:7070", node.address, block)
-            program = program.replace("/etc/gossipkv/authority.pem", str(authority.file))
-            program = program.replace("/etc/gossipkv/ana.pem", str(authority.pair("ana")))
+            program = re.sub(r"(127\.0\.0\.1|10\.0\.0\.1):7070", node.address, block)
+            program = program.replace("/etc/gossipkv/certificates/ca.pem", str(authority.file))
+            pair = str(authority.pair("ana"))
+            program = re.sub(r"/etc/gossipkv/certificates/ana\.(pem|key)", pair, program)
             assert program.count(node.address) > 0
             before = plain.accepted, secured.accepted
             run = next((run for word, run in RUNNERS.items() if word in block), run_program)
