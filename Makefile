@@ -101,7 +101,6 @@ stubs:  ## Write the stubs of the clients
 
 reference: build  ## Write the pages below docs/reference from the code
 	$(BIN)/python docs/reference.py
-	$(BIN)/python docs/messages.py
 
 docs: build  ## Build the site of the documentation: build/docs/index.html (installs Sphinx)
 	$(BIN)/pip install -q -e '.[docs]'

@@ -1,10 +1,11 @@
-"""Write the pages below docs/reference from the code (`make reference`): settings, metrics, commands, methods, errors.
+"""Write the pages below docs/reference from the code (`make reference`).
 
 A page is a function that returns Markdown; `PAGES` lists them.  A test compares the committed pages with these texts.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 DIRECTORY: Final = Path(__file__).parent / "reference"
 METHODS: Final = Path(__file__).parent / "methods.toml"
 ANSWERS: Final = Path(__file__).parent / "answers.toml"
+LOG: Final = Path(__file__).parent / "log.toml"
+PACKAGE: Final = Path(__file__).parents[1] / "gossipkv"
+LOG_LEVELS: Final = {"debug", "info", "warning", "error"}
 NOTE: Final = "<!-- Written by `make reference` from the code; edit the texts there. -->"
 MIN_COMMANDS: Final = 10  # Options of so many commands, with the same text, are listed once.
 
@@ -292,6 +296,43 @@ the first counted request.
 """
 
 
+def log_events(source: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the events that a module logs, as (event, level, fields)."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(
+                ast.Attribute(ast.Name(owner) | ast.Attribute(attr=owner), method), [ast.Constant(str(event)), *_]
+            ):
+                if owner.lstrip("_") == "log" and method in LOG_LEVELS:
+                    yield event, method, [keyword.arg for keyword in node.keywords if keyword.arg]
+                elif owner == "_warnings" and method == "say":
+                    yield event, "warning", ["reason"]
+
+
+def log() -> str:
+    """Return the page of the log's events; raises KeyError for an event without a meaning."""
+    notes = tomllib.loads(LOG.read_text(encoding="utf-8"))
+    fields: dict[tuple[str, str], set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for event, level, names in log_events(path.read_text(encoding="utf-8")):
+            fields.setdefault((event, level), set()).update(names)
+    meanings = {(event, level): text for event, texts in notes["events"].items() for level, text in texts.items()}
+    if wrong := fields.keys() ^ meanings.keys():
+        raise KeyError(f"docs/log.toml: {wrong} must be in the code and in the file")
+    events = [
+        (f"`{event}`", level, ", ".join(f"`{name}`" for name in sorted(fields[event, level])), text)
+        for (event, level), text in sorted(meanings.items())
+    ]
+    return "\n".join(
+        [
+            f"# The log's events\n\n{notes['head']}",
+            table(("event", "level", "fields", "meaning, and action"), events),
+            "\nThe event `http_trouble` has these reasons:\n",
+            table(("reason", "action"), notes["http_trouble"].items()) + "\n",
+        ]
+    )
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "settings.md": settings,
     "metrics.md": metrics,
@@ -299,6 +340,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "errors.md": error_codes,
     "methods.md": methods,
     "load-test.md": load_test,
+    "log.md": log,
 }
 
 
