@@ -9,9 +9,6 @@ nodes need `PEER`, which cannot be granted; a proven node may call every method,
 
 A request needs *one* of the rights in its line, for the database that it names, if it names one. A method without a
 line needs `PEER`: a new method that is forgotten here is refused to clients, and a test fails.
-
-Rejected: rights by key prefix (each key of a batch or scan would be checked), and denials beside grants (then their
-order would count).
 """
 
 from __future__ import annotations

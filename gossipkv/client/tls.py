@@ -1,8 +1,6 @@
 """TLS of one connection, without any I/O: received bytes to plain text, and plain text to bytes to send.
 
-The shells move these bytes like those of a plain connection, with their own deadlines.  Rejected, measured:
-`trio.SSLStream` (twice the processor time of a get, for its locks and checkpoints), and the sockets of `ssl` (half as
-much again in the blocking client: two receives for each record, and a poll before each of them).
+The shells move these bytes like those of a plain connection, with their own deadlines.
 """
 
 from __future__ import annotations

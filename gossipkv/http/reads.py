@@ -2,8 +2,7 @@
 
 Errors of the wire become Sequins' statuses, with the wire's code beside them.  A 404 that names the version means that
 the version lacks the key; without a version, the database does not exist or has no ready version.  For a node that
-passes on a request (`?proxy`) a 404 would mean the former, so missing data is 501 or 500 there.  Rejected: answering
-`?proxy=VERSION` from another version if that one is not held, as Sequins does.
+passes on a request (`?proxy`) a 404 would mean the former, so missing data is 501 or 500 there.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ each, in 3 % with 4, in 0.8 % with 5. Above 5 % the result is *cannot tell*, wha
 
 Only ranks count, so no distribution is assumed, and one disturbed round widens a range without making a difference.
 The rule cannot see a machine's state shared by the rounds of a run, and among many measures a few differ by chance.
-Rejected: a bound in percent, and a t-test (tails are not normal).  Percentiles are those of single rounds.
+Percentiles are those of single rounds.
 """
 
 from __future__ import annotations

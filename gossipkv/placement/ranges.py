@@ -4,8 +4,6 @@ A node's *load* is the share of its partitions in those of all live nodes, divid
 even. The load is the larger of two, by bytes and by requests. A small constant is added for each partition, so that
 empty partitions are spread by number. A partition of unknown size counts as the mean; if many sizes are unknown,
 nothing is moved for balance. `plan` lists the rules.
-
-Rejected: `spread`, which is exact and by number, since ranges come and go all the time and differ in size.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """A leash: the kernel kills the process on it when the holder of the other end is gone, however that ended.
 
 The leash is a pipe that nobody writes to. Only the process on the leash keeps the reading end, which sends SIGKILL when
-the last writer goes; only the holder has the writing end. Three alternatives were rejected:
-
-* PR_SET_PDEATHSIG follows the *thread* that started the process: the end of a worker thread kills the child.
-* A handler at exit does not run when the holder is killed.
-* SIGIO, the pipe's default signal, does not end a stopped process (SIGSTOP).
+the last writer goes; only the holder has the writing end.
 """
 
 from __future__ import annotations

@@ -7,9 +7,6 @@ runs of all lanes. The runs are in lane order, so the last record of a key wins,
 
 The invariant: every file has the same bytes as in a build by one lane. They depend on the group's records alone, since
 the seed and the common prefix are those of all its keys. So nodes that build other partitions get the same file.
-
-Rejected: sending each record to its group's lane while reading (copies each record once more, and a slow lane delays
-all); one process per lane (start-up and memory of an interpreter, named runs, more CPU time, no less elapsed time).
 """
 
 from __future__ import annotations

@@ -5,9 +5,6 @@ lookup costs two cold lines whatever the size. Each 4 KiB page has a checksum th
 touched, so opening reads almost nothing and no unchecked byte is ever served. `docs/development/sorted-file.md`
 specifies every byte.
 
-Rejected: a tree of pages (LMDB's; one cold line per level); a perfect hash (two bytes less per record, but as many cold
-lines and no in-order build); checksums of whole blocks on every read (each block would have to be read whole).
-
 Python imports the reader from here only; the serving loop uses its `.pxd`.
 """
 

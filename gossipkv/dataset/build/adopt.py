@@ -6,8 +6,7 @@ function.  If the files fit together (one function, one number, each partition o
 Invariant: an adopted file is as good as one built here.  Every page's checksum holds, keys ascend, and every key
 belongs to its partition.  Checksums alone do not show that the writer was right.  The check costs some 30 ns a record.
 Unfit files raise NotAdoptable and are read in full.  A missing partition, or builds that disagree about a stray, raise
-SourceError.  Rejected: hard links, since a writer that truncates the source's file would end the node with SIGBUS.
-`copy_range` shares blocks where the file system can.
+SourceError.  `copy_range` shares blocks where the file system can.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 Streams may follow each other; empty input gives empty output.  Invariant: `limit` bounds memory, whatever the data
 claim.  Output comes in steps, at most one byte beyond it.  Input is fed in pieces, as a stream returns unused input,
 which a million tiny streams would otherwise copy repeatedly.  ISA-L gives zlib's results in half the time, and also
-accepts reserved flags and unused codes.  Rejected: `cramjam` for zlib, which ignores trailing data and is not faster.
+accepts reserved flags and unused codes.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ A version of only sorted files that fit together is adopted instead (`dataset.bu
 others: files of several builds, of another number of partitions, or with a key in a wrong place.
 
 Invariant: no record is returned from a page before its checksum was verified.  The file is read in pieces and never
-mapped: its owner may truncate it at any moment, which would end the process.  Rejected: fetching a remote file whole to
-map it; all needed parts (records, block table, checksums) can be read in order.
+mapped: its owner may truncate it at any moment, which would end the process.
 """
 
 from __future__ import annotations

@@ -7,9 +7,7 @@ room.
 
 A level that no longer fits falls at once.  A higher level returns after it would have taken `COMFORTABLE` of the room
 or less at every look for a while.  This wait is random and doubles with each fall: otherwise two nodes on one machine
-could rise and fall together for ever, reading the disk each time.  Rejected: a level for each file, since half of many
-would be read at random.  Rejected: always paging inactive versions, since their readers would wait for the disk at each
-switch.
+could rise and fall together for ever, reading the disk each time.
 """
 
 from __future__ import annotations

@@ -6,9 +6,6 @@ A page in the system's cache and its place on the disk can be damaged independen
   in the cache from which it is served.
 * A low-priority child process slowly reads every file back from the disk, past the cache.
 
-Rejected: touching all mapped pages (it would pull the disk through the cache), a checksum at every read (twice the
-price of a get), and trust in the disk's own checksums (16 bits if any, and not for the way to memory).
-
 Read in this order:
 
     read_back.py  the program that reads a version back from the disk

@@ -8,8 +8,7 @@ after it: the last action on a file counts.  Its files, and which of their rows 
 The newest checkpoint is a snapshot of its own if a cleaned log has no commit from it on.  `_last_checkpoint` may be
 missing or stale; it only tells such a log from one that has lost its end.
 
-Rejected: the `deltalake` package.  It does not say where deletion vectors are, reads stores in its own way with options
-of its own, and takes 130 MB.  The tests compare with it.
+The tests compare with the `deltalake` package.
 
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """

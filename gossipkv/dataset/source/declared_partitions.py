@@ -6,8 +6,7 @@
 data file to the partition, or partitions, whose keys it holds.  Any job can write it with one call of a JSON library.
 
 The declaration is only a claim: with `presharded = "declared"` files of unwanted partitions are not read, and the
-function is tried first.  Every key that is read is still verified.  Rejected: trusting file names (the number in
-`part-00003` is that of the task, and says nothing about the keys).
+function is tried first.  Every key that is read is still verified.
 """
 
 from __future__ import annotations

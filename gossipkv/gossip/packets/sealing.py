@@ -13,9 +13,6 @@ is used twice under one key, regardless of clocks, disks or the number of nodes:
 
 Limits: packets name no receiver, and a node that starts, or has forgotten a session, opens its old packets once more.
 Gossip tolerates that: an old statement loses against the newer one, whatever its source.
-
-Rejected: one key for all with random nonces (96 bits of luck for each packet ever sent); a handshake between every two
-nodes (a probe would need one more round trip, and state for all pairs).
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ and every key is accepted: keys change by appending one, moving it to the front,
 node stores nothing: its nonce derives from the connection's number, unique in the process, under a secret of that life.
 
 Limit: a proof covers the beginning of a connection; against an attacker who takes it over on the way, use TLS.
-Rejected: a timestamp in place of nonce B, which would save a round trip but need clocks that agree.
 """
 
 from __future__ import annotations

@@ -19,9 +19,6 @@ may leave (`ExpiryRule`). Above the oldest run a tombstone takes their place, si
 The output may replace its files at once: newer runs still have the same records, and leave with the last stretch. A
 stretch ends only between files of the target, once it has written half of `stretch_bytes` (at least a file, otherwise
 small files would stay small) or replaced twice `stretch_bytes`.
-
-Rejected: rewriting the whole target before the switch (takes its size twice); stretches of equal size (rewrite old
-files that did not change).
 """
 
 from __future__ import annotations

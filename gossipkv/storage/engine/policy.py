@@ -14,9 +14,6 @@ A margin stays free beside the needs of a merge, most of it in a file, the *rese
 With less free the store is *scarce*: it takes only batches that free room, as their makers say. The margin then serves
 flushes that deletes wait for, *purges* of dropped spaces and of records that newer runs hide, and the rest of a
 compaction, while that leaves a purge its room.
-
-Rejected: separate children for flushes and compactions (a stretch is only as long as a flush may wait); levels (a byte
-is written ten times); tiers by fixed size ratios (they merge before there is need).
 """
 
 from __future__ import annotations

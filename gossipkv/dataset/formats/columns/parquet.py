@@ -11,8 +11,8 @@ pyarrow bounds no memory by itself, so these bounds are set first, and then rows
   counts as its longest value; with deltas of strings, as a whole page.
 
 Measured: one page of 20, 40 or 80 MB adds 43, 82 or 156 MB to the process, and two of 20 MB add 79 MB, whether
-compressed or not.  Rejected: reading whole row groups, and `read_dictionary` (ten times slower if a writer gave up its
-dictionary).  pyarrow may crash on hostile bytes, but does so in the process that builds, never in one that serves.
+compressed or not.  pyarrow may crash on hostile bytes, but does so in the process that builds, never in one that
+serves.
 """
 
 from __future__ import annotations
