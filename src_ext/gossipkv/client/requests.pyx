@@ -7,8 +7,7 @@ data the node still builds is asked again (`patience`), by reopening it.
 encoded when the request is made, so that values that MessagePack cannot encode are found before anything is sent.
 
 The heap is intrusive: a request knows its index, so it leaves the heap as soon as it is answered and is not held any
-longer.  Rejected: a cancel scope for each request (5 us each), and a heap with dead entries (holds answered requests
-until their deadline).
+longer.
 """
 
 cimport cython

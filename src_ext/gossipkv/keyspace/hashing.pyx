@@ -14,9 +14,6 @@ no hash and no partition, never a substitute. Old jobs wrote their files by thes
 
 Arithmetic is unsigned throughout, since signed overflow is undefined in C; only the result is read as signed. Words are
 assembled from bytes, so neither alignment nor byte order matters; compilers make one load of them.
-
-Rejected: `String.hashCode`'s rule on decoded Python strings (ten times slower than reading the UTF-8 itself); a
-vectorised polynomial (keys are mostly below 40 bytes, where four bytes a step already hide the multiplication).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

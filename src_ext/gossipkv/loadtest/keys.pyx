@@ -8,8 +8,7 @@
 
 The same seed gives the same keys (splitmix64).  Places stand for records in the order of a population, which `shuffled`
 can shuffle.  Zipf's law is drawn exactly and without a table, by rejection-inversion: W. Hörmann, G. Derflinger, ACM
-TOMACS 6 (1996), p. 169.  Rejected: YCSB's approximation by Gray and others (SIGMOD 1994), which needs a sum over all
-keys, and has a wrong second place.
+TOMACS 6 (1996), p. 169.
 """
 
 cimport cython

@@ -60,8 +60,7 @@ static inline int gkv_may_look(int descriptor) {
 }
 
 /* Returns true if a page of a map is in memory, completely read. `may_look`: result of `gkv_may_look`. If it is false,
- * a non-blocking read is tried, which is slower: the kernel starts to read missing pages before it refuses. Rejected:
- * cachestat(2), which takes a third of the time of `mincore`, but counts pages that are still being read. */
+ * a non-blocking read is tried, which is slower: the kernel starts to read missing pages before it refuses. */
 static inline int gkv_is_in_memory(int may_look, int descriptor, const unsigned char *base, size_t offset) {
     unsigned char there = 1;
     char byte;

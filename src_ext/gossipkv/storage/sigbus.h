@@ -5,9 +5,6 @@
  * byte of a file is never zero; so every reader then sees that its copied bytes may be invalid (`is_whole` in
  * `mapped_file.pxd`). A fault anywhere else goes to the earlier handler.
  *
- * Rejected: a zero page under the fault only. A map with a lost page answers nothing anyway; each zero page would split
- * the map in three, until the system runs out of maps; and the size of the faulting page would matter.
- *
  * The handler runs between any two instructions of a thread that reads a map, so it takes no lock. It walks a list
  * whose entries are never removed, only reused. Two rules keep it correct:
  *

@@ -4,8 +4,7 @@ It finds the end of a MessagePack value. At the first head that proves it, it re
 deep, has too many elements, or uses extension types or the reserved byte. It allocates and decodes nothing: an untyped
 decode of 10 MB of empty arrays costs 690 MB, the scanner a state of 160 bytes.
 
-The state resumes at any byte, so even a peer that sends single bytes costs linear time in total. Rejected: starting
-over with each chunk (quadratic), and a streaming decoder with limits (decodes before it knows the whole).
+The state resumes at any byte, so even a peer that sends single bytes costs linear time in total.
 
 `tests/oracle/msgpack_scanner.py` does the same in plain Python, in one slow pass, and the tests compare both.
 """

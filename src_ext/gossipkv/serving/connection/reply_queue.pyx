@@ -6,9 +6,6 @@ counters, forwarding, disk waits and hand-offs are then the same as for any requ
 error, result]` in `out` or behind the output. Just before bytes are sent, `say_answers` translates the answers into the
 dialect in id order. An early answer is kept, and counts as held by the connection. `PendingReply.form` and `notes` say
 how to write an answer; a command over several databases is several requests with one answer (`PendingReply.parts`).
-
-Rejected: answers written in the dialect by owners, disk and Python. Each would save a copy of the value, but would need
-to know the forms of get, EXISTS or MGET, and to wait for its turn.
 """
 
 from libc.stdint cimport uint8_t, uint32_t

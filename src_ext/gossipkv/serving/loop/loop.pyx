@@ -220,8 +220,7 @@ cdef class Loop:
 
         The rest ends after `idle_s`, when the descriptor watched for Trio is readable, or when Python has something to
         do here. In the last case a bell makes this loop's descriptor readable, so a round follows. An `idle_s` of 0
-        allows `serve_us` microseconds. Rejected: resting in the task that calls `round`, which cannot know whether
-        other tasks can still run.
+        allows `serve_us` microseconds.
         """
         self.core.check_thread()
         if self.closed:

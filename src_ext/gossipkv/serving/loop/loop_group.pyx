@@ -7,10 +7,6 @@ one atomic number; two loops may both take its last place.
 Memory is divided: each loop owns a block, and borrows further whole blocks, which it returns when idle. One loop alone
 may hold all but the other loops' blocks. The malloc threshold is fixed, so freed memory returns to the system: glibc
 would raise the threshold after the first large buffer, keep freed memory with holes in it, and take 2.4 times as much.
-
-Rejected: a listener per loop by SO_REUSEPORT (a second node of the same user takes the port in silence); one listener
-for all (few long connections pile up at the quickest loop); one shared number for memory (each round of a connection
-would write it several times); even shares of memory (two clients do not use even shares).
 """
 
 cimport cython

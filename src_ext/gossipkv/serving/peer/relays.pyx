@@ -381,7 +381,6 @@ cdef void set_due(Relays* relays, Relay* relay, int64_t due_ns) noexcept nogil:
 
     The relay's heap entry moves only for an earlier deadline. An entry that comes up too early is corrected then, and
     an ended relay keeps its entry. So a relay that is answered in time, as nearly all are, moves nothing in the heap.
-    Rejected: removing each entry, which takes ten sift steps with a thousand relays under way.
     """
     relay.due_ns = due_ns
     if relay.heap_at == NOWHERE_DUE:

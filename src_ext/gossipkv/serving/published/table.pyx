@@ -9,8 +9,7 @@ unchanged, also one that the user's rights forbid: only Python (`gossipkv.servin
 the errors. So only complete answers stay in `out`. `read_as` sets the user's rights before a plan is made.
 
 `min_version` chooses the active version if it is new enough, else the oldest held version that is, so a session
-advances no further than it must. Rejected: values stored with their wire head. That part of a `get` is within 16 ns of
-1,090 (perf, 64 connections, 16 requests each); records would be 2 to 5 bytes longer, and bound to the wire format.
+advances no further than it must.
 """
 
 cimport cython

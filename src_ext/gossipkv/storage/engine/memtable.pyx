@@ -12,8 +12,6 @@ common prefixes, such as the space, cost nothing.
 A filter of three bits in one cache line for each key answers most lookups of absent keys. Its size is fixed from the
 start, a 32nd of `most_bytes`: 12 bits a record for small ones, 37 for those of 120 bytes.
 
-Rejected: a skip list (a cache miss per level); a growing filter (the put that triggers the growth waits).
-
 Rules for editors:
 
 * One thread writes and reads. A cursor is valid until the next put.
