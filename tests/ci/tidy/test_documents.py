@@ -156,6 +156,15 @@ def test_every_scenario_of_whole_nodes_is_listed() -> None:
     assert set(re.findall(r"`(\w+)`", section)) == set(SCENARIOS)
 
 
+def test_the_tests_of_each_package_are_named() -> None:
+    """The contributors' page has a line for each package, and the tests that it names exist."""
+    page = (ROOT / "docs" / "development" / "contributing.md").read_text(encoding="utf-8")
+    section = page.partition("\n## The tests of each package\n")[2].partition("\n## ")[0]
+    packages = {path.parent.name for path in (ROOT / "gossipkv").glob("*/__init__.py")}
+    assert re.findall(r"(?m)^\| `gossipkv/(\w+)` ", section) == sorted(packages)
+    assert [path for path in re.findall(r"`(tests/[a-z_/.]+)`", section) if not (ROOT / path).exists()] == []
+
+
 def test_every_word_of_make_is_explained() -> None:
     """The page for developers names only words of the Makefile, and continuous integration uses those for checks."""
     words = set(WORD.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
