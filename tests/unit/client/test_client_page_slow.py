@@ -37,7 +37,8 @@ def run_program(program: str, directory: Path) -> None:
 
 def run_for_spark(program: str, directory: Path) -> None:
     run_program(
-        program + "assert list(enrich([b'peru', b'atlantis'])) == [(b'peru', b'Lima'), (b'atlantis', None)]\n", directory
+        program + "assert list(enrich([b'peru', b'atlantis'])) == [(b'peru', b'Lima'), (b'atlantis', None)]\n",
+        directory,
     )
 
 

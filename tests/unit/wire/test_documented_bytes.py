@@ -8,8 +8,8 @@ from pathlib import Path
 from gossipkv.client.parts import PART_KEYS
 from gossipkv.dataset.formats import reading
 from gossipkv.register.metadata import pages
-from gossipkv.settings.config import Config
 from gossipkv.settings import tables
+from gossipkv.settings.config import Config
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES
 
