@@ -472,7 +472,7 @@ def test_a_lost_cluster_comes_back(tmp_path: Path) -> None:
 
 
 def test_the_line_of_cron_makes_a_backup(tmp_path: Path) -> None:
-    """As `cron` would run it, at a node with TLS and users, twice: the second run joins the first one's backups."""
+    """Two nights at a node with TLS and users leave two backups."""
     (block,) = (block for block in blocks_of("docs/operators/backups.md") if block.language == "cron")
     *variables, line = block.text.splitlines()
     *when, user, command = line.split(maxsplit=6)
