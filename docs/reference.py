@@ -52,6 +52,14 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *lines))
 
 
+def permitted(allowed: str) -> str:
+    """Return a setting's allowed values: a list of words, or a sentence."""
+    words = allowed.split(" or ")
+    if len(words) > 1 and not any(" " in word for word in words):
+        return "One of " + ", ".join(f"`{word}`" for word in words)
+    return f"Allowed: {markdown(allowed)}"
+
+
 def sentence(text: str) -> str:
     """Return a text that begins with a capital."""
     return f"{text[:1].upper()}{text[1:]}"
@@ -69,7 +77,7 @@ def code(text: str) -> str:
 
 def setting_lines(name: str, default: str, allowed: str, meaning: str, why: str) -> str:
     """Return the section of a setting."""
-    facts = [f"- Default: {markdown(default)}. Reason: {markdown(why)}.", f"- Allowed: {markdown(allowed)}."]
+    facts = [f"- Default: {markdown(default)}. Reason: {markdown(why)}.", f"- {permitted(allowed)}."]
     return apart([f"### {name}", f"{sentence(markdown(meaning))}.", "\n".join(facts)])
 
 

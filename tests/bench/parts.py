@@ -202,7 +202,7 @@ PARTS = {
     ),
     "tables-moves": part(
         moves.measure, goals.MOVED_BYTES.values(), goals.MOVED_P99.values(), goals.MOVED_TIME.values(),
-        records=5_000, partitions=16, copying_s=2.0, before_s=2.0,
+        records=5_000, partitions=16, copying_s=2.0, before_s=2.0, rounds=1,
     ),
     "ranges-split": part(
         many_ranges.split, goals.SPLIT_MANY, goals.SPLIT_SHOWN, goals.SPLIT_FETCHED, ranges=500, splits=2

@@ -53,13 +53,36 @@ class Steady:
 
 
 def measure(
-    bench: Bench, *, records: int = 1_000_000, partitions: int = 64, copying_s: float = 30.0, before_s: float = 10.0
+    bench: Bench,
+    *,
+    records: int = 1_000_000,
+    partitions: int = 64,
+    copying_s: float = 30.0,
+    before_s: float = 10.0,
+    rounds: int = 3,
 ) -> None:
-    """Measure both in one run; `copying_s` is the time of the moves at `table_transfer`."""
+    """Measure both in each round, in a new cluster; `copying_s` is the time of the moves at `table_transfer`."""
     ideal_bytes = records * data.RECORD_BYTES * REPLICAS / (NODES + 1)
     rate = max(MIN_RATE, int(ideal_bytes / copying_s))
+    for number in range(1, rounds + 1):
+        machine.say(f"  round {number} of {rounds}")
+        directory = bench.directory / f"moves-{number}"
+        _round(bench, directory, rate, records=records, partitions=partitions, before_s=before_s)
+        shutil.rmtree(directory)
+    bench.notes.append(
+        f"Moves: {rounds} rounds, each in a new cluster; {records:,} records of 16 + 100 B, {partitions} partitions "
+        f"with {REPLICAS} replicas; `table_transfer` {rate >> 10:,} KiB/s, "
+        f"so that what is to move takes {ideal_bytes / rate:.0f} s; {steady.CLIENTS} clients "
+        f"by the table's map, each with a session, write and read in turn, {steady.PAUSE_S * 1000:g} ms between two "
+        "requests, every value checked, and no read or later write failed. Replaced: killed with its disk, and by "
+        "force when all knew. Bytes: of the records of each partition that the newcomer began to load, however often. "
+        "Time: from the command until the map is as wanted, and nothing moves"
+    )
+
+
+def _round(bench: Bench, directory: Path, rate: int, *, records: int, partitions: int, before_s: float) -> None:
     settings = {"refresh_period": "off", "table_transfer": f"{rate >> 10}KiB/s", **LOGGED}
-    with nodes.running(bench.directory / "moves", NODES, **settings) as cluster, closing(nodes.Nodes(cluster)) as asked:
+    with nodes.running(directory, NODES, **settings) as cluster, closing(nodes.Nodes(cluster)) as asked:
         asked.wait_alive()
         options = {"kind": "hash", "partitions": partitions, "replication": REPLICAS}
         asked.call(1, "create_table", writing.TABLE, options)
@@ -73,14 +96,6 @@ def measure(
         _copied(bench, asked, records, partitions, rate)
         if (lost := _lost(asked, records, last)) > 0:
             raise WrongAnswerError(f"{lost} records are lost")
-    bench.notes.append(
-        f"Moves: {records:,} records of 16 + 100 B, {partitions} partitions with {REPLICAS} replicas; `table_transfer` "
-        f"{rate >> 10:,} KiB/s, so that what is to move takes {ideal_bytes / rate:.0f} s; {steady.CLIENTS} clients "
-        f"by the table's map, each with a session, write and read in turn, {steady.PAUSE_S * 1000:g} ms between two "
-        "requests, every value checked, and no read or later write failed. Replaced: killed with its disk, and by "
-        "force when all knew. Bytes: of the records of each partition that the newcomer began to load, however often. "
-        "Time: from the command until the map is as wanted, and nothing moves"
-    )
 
 
 def _moves(bench: Bench, how: str, asked: Nodes, records: int, before_s: float) -> dict[str, int]:
