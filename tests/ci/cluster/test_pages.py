@@ -131,7 +131,12 @@ CLAIMS = (
     Claim("docs/operators/running.md", "sh", 1, "not run: installs a wheel for all users of a machine", "/opt/"),
     Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_lost_tables_are_forgotten", "--forget-tables"),
     Claim("docs/operators/backups.md", "sh", 8, f"{HERE}test_a_lost_cluster_comes_back"),
-    Claim("docs/operators/backups.md", "cron", 1, f"{HERE}test_the_line_of_cron_makes_a_backup"),
+    Claim(
+        "docs/operators/backups.md",
+        "cron",
+        1,
+        "tests/ci/cluster/test_cron_page.py::test_the_line_of_cron_makes_a_backup",
+    ),
     Claim("docs/operators/security.md", "sh", 1, "not run: needs machines at 10.0.0.1 and 10.0.0.2", "10.0.0.1"),
     Claim("docs/operators/sizing.md", "python", 5, "tests/ci/cluster/test_sizing.py::test_the_example_is_right"),
     Claim(MACHINES, "sh", 13, ON_MACHINES, "# on "),
@@ -469,32 +474,6 @@ def test_a_lost_cluster_comes_back(tmp_path: Path) -> None:
             found = [line.split("\t") for line in typed(f"gossipkv scan {name} --limit 1000").splitlines()]
             assert dict(found) == records, name
         typed("gossipkv cluster down --data /var/lib/gossipkv-new --now")
-
-
-def test_the_line_of_cron_makes_a_backup(tmp_path: Path) -> None:
-    """Two nights at a node with TLS and users leave two backups."""
-    (block,) = (block for block in blocks_of("docs/operators/backups.md") if block.language == "cron")
-    *variables, line = block.text.splitlines()
-    *when, user, command = line.split(maxsplit=6)
-    assert (len(when), user) == (5, "gossipkv")
-    places = "--certificate /etc/gossipkv/n1.pem --key /etc/gossipkv/n1.key".replace("--", "--tls-")
-    with Reader(tmp_path) as reader:
-
-        def typed(text: str) -> str:
-            said = reader.type(text.replace("/opt/gossipkv/bin/", ""), within_s=MOMENT_S)
-            assert said.status == 0, (text, said.text)
-            return said.text
-
-        typed("umask 077; mkdir -p /etc/gossipkv /var/lib; gossipkv certificates new /etc/gossipkv")
-        typed("gossipkv certificates new /etc/gossipkv n1 --host 127.0.0.1")
-        typed("gossipkv users new backup --may operate --file /etc/gossipkv/users > /etc/gossipkv/backup.token")
-        allowed = "--users /etc/gossipkv/users --backup-roots /var/lib/gossipkv-backups"
-        reader.type(f"gossipkv serve --data /var/lib/gossipkv {places} {allowed}")
-        typed("; ".join(f"export {variable}" for variable in variables))
-        typed("gossipkv table create carts --kind hash $CONNECTION")
-        for _ in range(2):
-            assert "0 records of carts" in typed(command)
-        assert len(typed("gossipkv backup list $DESTINATION $CONNECTION").splitlines()) == 2
 
 
 def test_the_scenario_of_the_page_is_right() -> None:
