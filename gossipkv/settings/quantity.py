@@ -16,6 +16,14 @@ RATE: Final = {f"{unit}/s": factor for unit, factor in SIZE.items()}
 
 _BARE = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?", re.ASCII)
 _FORM = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z/]+)", re.ASCII)
+# Other names of durations, in lower case and singular.
+_SPELLED: Final = {
+    **dict.fromkeys(("msec", "milli", "millisecond"), "ms"),
+    **dict.fromkeys(("sec", "second"), "s"),
+    **dict.fromkeys(("min", "minute"), "m"),
+    **dict.fromkeys(("hr", "hour"), "h"),
+    "day": "d",
+}
 
 
 def parse(text: str, units: dict[str, int]) -> int:
@@ -36,11 +44,19 @@ def parse(text: str, units: dict[str, int]) -> int:
 
 
 def _as_meant(text: str, units: dict[str, int]) -> str:
-    """Return an example of the form for a number without a unit, which people mean as seconds or bytes."""
-    if _BARE.fullmatch(text) is None:
-        return ""
+    """Return an example of the form for a number without a unit (seconds or bytes) or with a usual other one."""
     smallest, next_one, *_ = units
-    return f', such as "{text}{next_one if "." in text or units is DURATION else smallest}"'
+    if _BARE.fullmatch(text):
+        return f', such as "{text}{next_one if "." in text or units is DURATION else smallest}"'
+    match = _FORM.fullmatch(text)
+    if match is None:
+        return ""
+    word = match["unit"].lower().removesuffix("/s").removesuffix("ps")
+    word = (
+        _SPELLED.get(word.removesuffix("s"), word) if units is DURATION else word.removesuffix("ib").removesuffix("b")
+    )
+    meant = [unit for unit in units if unit.removesuffix("/s").lower() in {word, f"{word}ib", f"{word}b"}]
+    return f', such as "{match["number"]}{meant[0]}"' if meant else ""
 
 
 def show(value: int, units: dict[str, int]) -> str:

@@ -5,6 +5,7 @@ Functions for each kind (`duration`, `size`, `count`, …) make a section's fiel
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from dataclasses import dataclass, field
@@ -206,7 +207,8 @@ def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) ->
 
     def read(text: str) -> str:
         if text.strip() not in options:
-            raise ValueError("not an allowed word")
+            nearest = difflib.get_close_matches(text.strip().lower(), options, n=1)
+            raise ValueError(f"not an allowed word{''.join(f'; the nearest is {word}' for word in nearest)}")
         return text.strip()
 
     return plain(default, "choice", default, " or ".join(options), read, meaning=meaning, why=why)

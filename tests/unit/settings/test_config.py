@@ -303,9 +303,11 @@ def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
 
 @pytest.mark.parametrize(("name", "text", "said"), [
     ("refresh_period", "10", "unit"), ("refresh_period", "1ms", "100ms to 7d, or off"), ("retire_after", "off", "unit"),
-    ("max_frame", "1B", "64KiB to 17MiB"), ("max_frame", "64KB", "KiB"), ("throttle_loads", "1MiB", "MiB/s"),
+    ("max_frame", "1B", "64KiB to 17MiB"), ("max_frame", "64KB", "such as"), ("throttle_loads", "1MiB", "MiB/s"),
     ("max_parallel_loads", "0", "1 to 64"), ("max_parallel_loads", "two", "whole number"),
-    ("max_parallel_loads", "9" * 99, "1 to 64"), ("compression", "zip", "none or lz4"), ("listen", "7070", "HOST:PORT"),
+    ("max_parallel_loads", "9" * 99, "1 to 64"),
+    ("log_level", "inof", "the nearest is info"),
+    ("compression", "zip", "none or lz4"), ("listen", "7070", "HOST:PORT"),
     ("require_success_file", "maybe", "true or false"), ("cluster", "a b", "1 to 64"), ("cluster", "", "1 to 64"),
     ("join", "a", "HOST:PORT"), ("join", "a:1,b:0", "port other than 0"), ("advertise", "0.0.0.0:1", "can reach"),
     ("advertise_address", "n1.nodes", "IPv6 address"), ("advertise_address", "::", "can reach"),
