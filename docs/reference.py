@@ -181,11 +181,11 @@ def commands() -> str:
         if also:
             parts.append(f"[Shared options](#shared-options): {', '.join(also)}.")
         sections.append(apart(parts))
-    listed = ([f"[{name}](#{name})", markdown(line)] for name, (_, line) in cli.COMMANDS.items())
+    listed = ([f"[{name}](#{name})", markdown(line)] for name, (_, _, line) in cli.COMMANDS.items())
     return f"""# Commands
 
 [Commands in a shell](../operators/shell.md) tells how to use them: nodes, tokens, output, exit status, keys.
-`gossipkv COMMAND --help` has the same texts.
+`gossipkv COMMAND --help` has the same texts, and two examples.
 
 {table(("command", "effect"), listed)}
 

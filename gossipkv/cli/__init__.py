@@ -13,6 +13,9 @@ node.  Data goes to standard output and everything else to standard error.  A co
 
 Read in this order:
 
+    help.py            the list of commands, and their help
+    examples.py        invocations that help shows
+    usage.py           errors of wrong use
     options.py         options that several commands share
     credentials.py     options for the authentication of nodes and of the command
     output.py          results for programs
@@ -53,7 +56,6 @@ Read in this order:
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -63,7 +65,9 @@ import click
 
 import gossipkv
 from gossipkv import garbage
+from gossipkv.cli.help import COMMANDS, GROUPS, NODES_KEY, Command, write_end
 from gossipkv.cli.output import note
+from gossipkv.cli.usage import near, node_address, usage_text
 from gossipkv.errors import (
     WRITES_ARE,
     BadRequest,
@@ -86,41 +90,7 @@ FAILED: Final = 3
 READER_GONE: Final = 141
 
 COMPLETION_VARIABLE: Final = "_GOSSIPKV_COMPLETE"
-
-# The module that holds each command, and its line in `--help`, in the order of `--help`.
-COMMANDS: Final = {
-    "demo": ("demo", "Run the main job on real data, end to end, and leave nothing behind."),
-    "serve": ("serve", "Run a node."),
-    "http": ("http", "Run an HTTP gateway in front of a cluster."),
-    "cluster": ("cluster", "Run a cluster on this machine, for trials and tests."),
-    "config": ("settings", "Write every setting: its value, origin and meaning."),
-    "get": ("reads", "Read the value of one key."),
-    "mget": ("reads", "Read the values of several keys."),
-    "scan": ("reads", "Read records in key order."),
-    "put": ("writes", "Write a record to a table."),
-    "delete": ("writes", "Delete a record from a table."),
-    "ping": ("node", "Check that a node answers."),
-    "status": ("status", "Show the health of the cluster, and the node's databases."),
-    "members": ("gossip", "List the members of the cluster."),
-    "tree": ("gossip", "Show the keys that members publish by gossip."),
-    "table": ("table", "Manage tables, their partitions and their replicas."),
-    "node": ("placement", "Choose the nodes that hold tables."),
-    "metadata": ("metadata", "Choose the nodes that decide on tables (acceptors)."),
-    "publish": ("publish", "Publish a finished directory as a version of a dataset."),
-    "databases": ("databases", "Hold or release a version of a dataset."),
-    "rollback": ("databases", "Return to an earlier version of a dataset on all nodes."),
-    "refresh": ("node", "Scan a node's source now."),
-    "keys": ("keys", "Manage the key ring that seals gossip."),
-    "users": ("users", "Manage the file of users and their rights."),
-    "certificates": ("certificates", "Make a certificate authority, and certificates for nodes and clients."),
-    "build": ("build", "Build sorted files from a source, without a node."),
-    "backup": ("backup", "Back up the cluster's tables; list, check and remove backups."),
-    "restore": ("backup", "Load the tables of a backup into the running cluster."),
-    "inspect": ("files", "Describe a sorted file or a data directory."),
-    "loadtest": ("loadtest", "Load servers, check every answer, and measure latency."),
-    "verify": ("files", "Check all bytes of a file or directory, or compare a table's replicas."),
-}
-
+LINE: Final = 150  # Characters of a command's first sentence, in the help of its group.
 
 # Names of these commands in other stores.
 ELSEWHERE: Final = {"set": "use `gossipkv put` to write a record", "del": "use `gossipkv delete` to delete a record"}
@@ -129,17 +99,29 @@ ELSEWHERE: Final = {"set": "use `gossipkv put` to write a record", "del": "use `
 class CommandGroup(click.Group):
     """Commands; an error about an unknown command names the nearest one."""
 
+    command_class = Command
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command and its arguments."""
         commands = self.list_commands(ctx)
         if args[0] not in commands and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = "".join(f"; the nearest is {name!r}" for name in difflib.get_close_matches(args[0], commands, n=1))
+            advice = near(args[0], commands)
             if args[0] in ELSEWHERE and self is gossipkv_command:
-                near = f"; {WRITES_ARE}: {ELSEWHERE[args[0]]}"
-            ctx.fail(f"no such command {args[0]!r}{near}")
+                advice = f"; {WRITES_ARE}: {ELSEWHERE[args[0]]}"
+            ctx.fail(f"no such command {args[0]!r}{advice}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, each with its whole first sentence."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(LINE)) for name, command in commands if command])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples and the page."""
+        write_end(ctx, formatter)
 
 
 class Commands(CommandGroup):
@@ -156,7 +138,7 @@ class Commands(CommandGroup):
         if cmd_name not in COMMANDS:
             return None
         try:
-            module = importlib.import_module(f"gossipkv.cli.{COMMANDS[cmd_name][0]}")
+            module = importlib.import_module(f"gossipkv.cli.{COMMANDS[cmd_name].module}")
         except ModuleNotFoundError as error:
             if sys.platform.startswith("linux"):
                 raise
@@ -169,13 +151,24 @@ class Commands(CommandGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without loading them."""
+        """List the commands in their groups, without loading them."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), listed.line) for name, listed in commands.items()])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--node",
+    type=node_address,
+    multiple=True,
+    metavar="HOST:PORT",
+    expose_value=False,
+    callback=lambda context, _, nodes: context.meta.update({NODES_KEY: nodes}),
+    help="Node that COMMAND asks, unless COMMAND has a --node of its own; repeatable.",
+)
 @click.version_option(gossipkv.__version__, prog_name="gossipkv", message="%(prog)s %(version)s")
 def gossipkv_command() -> None:
     """GossipKV: a key-value store in which every node is the same program and there is no coordinator.
@@ -225,7 +218,7 @@ def _ended_by(error: BaseException) -> int:
         case click.ClickException():
             context = getattr(error, "ctx", None)
             path = context.command_path if isinstance(context, click.Context) else "gossipkv"
-            line, status = f"gossipkv: {_one_line(error.format_message())} (see {path} --help)", WRONG_USE
+            line, status = f"gossipkv: {_one_line(usage_text(error))} (see {path} --help)", WRONG_USE
         case GossipKVError():
             line, status = f"gossipkv: {_one_line(str(error))}", _status_of(error)
         case OSError():

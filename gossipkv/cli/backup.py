@@ -10,6 +10,7 @@ import click
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
 from gossipkv.cli import FAILED, CommandGroup
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map, ask_maps, ask_within
 from gossipkv.cli.output import note, part_text, print_json, tell
 from gossipkv.cli.screen import description, progress
@@ -148,7 +149,7 @@ def expire(
         note(f"gossipkv: {plain(name)} is damaged: what it may need of older backups stays until you name it to expire")
 
 
-@click.command()
+@click.command(cls=Command)
 @SRC
 @TABLES
 @click.option("--as", "new_name", metavar="NEW", help="Another name for the only table.")

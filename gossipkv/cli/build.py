@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
 
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import description, progress
@@ -69,7 +70,7 @@ def csv_dialect(text: str) -> CsvDialect:
         raise click.BadParameter(f"{text!r}: {error}; write it as in a settings file: 'delimiter = \"\\t\"'") from None
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", metavar="SOURCE")
 @click.argument("dest", metavar="DEST", type=click.Path(file_okay=False, path_type=Path))
 @click.option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
+from gossipkv.cli.help import ConnectionOption
 from gossipkv.client.credentials import Credentials
 from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError
@@ -48,7 +49,9 @@ def credential_options(command: FC) -> FC:
         kind = {"is_flag": True} if name == "tls" else {"type": _FILE, "metavar": "FILE"}
         # A command may have an argument KEY, so the fields have names of their own.
         field = f"credentials_{name.replace('-', '_')}"
-        command = click.option(f"--{name}", field, help=text, expose_value=False, callback=_keep, **kind)(command)
+        command = click.option(
+            f"--{name}", field, help=text, cls=ConnectionOption, expose_value=False, callback=_keep, **kind
+        )(command)
     return command
 
 
@@ -84,7 +87,7 @@ def _token(file: Path | None) -> tuple[str, str | None]:
 
 def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext:
     if key is not None and cert is None:
-        raise click.UsageError("--key belongs to a certificate: give --cert as well")
+        raise click.BadParameter("belongs to a certificate: give --cert as well", param_hint="--key")
     import ssl  # noqa: PLC0415  # Commands that use no TLS start faster without it.
 
     try:

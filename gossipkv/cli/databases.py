@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gossipkv.cli import CommandGroup
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, AskedNodes, ask_map, ask_within
 from gossipkv.cli.output import tell
-from gossipkv.errors import UnknownVersion
+from gossipkv.errors import BadRequest, UnknownVersion
 from gossipkv.status.reports import status_report
 from gossipkv.status.words import plain
 
@@ -55,7 +56,7 @@ def release(name: str, nodes: AskedNodes, *, local: bool, as_json: bool) -> None
         _order(client, "release", name, local=local, as_json=as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="DB")
 @click.argument("version", metavar="[VERSION]", required=False)
 @NODES
@@ -67,6 +68,12 @@ def rollback(name: str, version: str | None, nodes: AskedNodes, *, as_json: bool
     the bad version from the source, or publish a newer version.
     """
     with nodes.connect() as client:
+        kinds = {database.get("name"): database.get("kind") for database in client.databases()}
+        if kinds.get(name, "dataset") != "dataset":
+            raise BadRequest(
+                f"{name} is a table, which has no versions to return to; `gossipkv restore` brings back the records "
+                "of a backup"
+            )
         _order(client, "hold", name, version or _before(client, name), local=False, as_json=as_json)
 
 

@@ -8,11 +8,12 @@ import click
 
 from gossipkv import demo as main_job
 from gossipkv.cli import FAILED
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import print_json
 
 
-@click.command()
+@click.command(cls=Command)
 @JSON
 def demo(*, as_json: bool) -> int:
     """Run the main job, end to end, on real data, and leave nothing behind.

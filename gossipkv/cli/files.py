@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED, contents
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, AskedNodes, ask_map, ask_within
 from gossipkv.cli.output import print_json
 from gossipkv.cli.screen import add_row, columns, draw, progress
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, path_type=Path))
 @JSON
 def inspect(path: Path, *, as_json: bool) -> None:
@@ -135,7 +136,7 @@ def _write(description: Mapping[str, Value], *, as_json: bool) -> None:
         _draw_fields(description)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path", type=click.Path(exists=True, path_type=Path), required=False)
 @click.option("--table", metavar="TABLE", help="Compare the replicas of TABLE instead.")
 @ask_within("10s", "each partition of a table")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import click
 
+from gossipkv.cli.help import Command
 from gossipkv.environment import small_file
 from gossipkv.settings.config import SETTINGS, SETTINGS_FILE, Config, load
 
@@ -30,7 +31,7 @@ _HELP_ALL: Final = "gossipkv.help_all"
 
 
 @final
-class SettingsCommand(click.Command):
+class SettingsCommand(Command):
     """A command that takes `setting_options`; its help has few of them, in groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

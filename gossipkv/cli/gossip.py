@@ -11,6 +11,7 @@ import msgpack
 from rich.text import Text
 
 from gossipkv.cli import NOT_FOUND
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, NODES, AskedNodes
 from gossipkv.cli.output import json_line, note, print_json
 from gossipkv.cli.screen import add_row, columns, draw, write_table
@@ -33,7 +34,7 @@ POLL_S: Final = 0.5
 STYLES: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red", "left": "dim", "silent": "bold red"}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--watch", is_flag=True, help="Keep running, and write a line for each change.")
 @NODES
 @JSON
@@ -105,7 +106,7 @@ def _member_table(members: list[Row]) -> Table:
     return table
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path", default="")
 @click.option("--all", "everything", is_flag=True, help="Include keys of members that are suspect, dead or left.")
 @NODES

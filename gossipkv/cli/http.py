@@ -8,8 +8,10 @@ import click
 import trio
 
 from gossipkv.cli.credentials import credentials
-from gossipkv.cli.options import NODES, AskedNodes, duration_ms, node_address, nodes_or_usual
+from gossipkv.cli.help import Command
+from gossipkv.cli.options import NODES, AskedNodes, duration_ms, nodes_or_usual
 from gossipkv.cli.output import allow_descriptors, say_ready
+from gossipkv.cli.usage import node_address
 from gossipkv.http import alone
 from gossipkv.http.order import GatewayLimits, Types
 from gossipkv.processes import logs
@@ -37,7 +39,7 @@ def _hosts(text: str) -> tuple[str, ...]:
         raise click.BadParameter(f"{text!r}: {error}") from None
 
 
-@click.command()
+@click.command(cls=Command)
 @NODES
 @click.option(
     "--listen",

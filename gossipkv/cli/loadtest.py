@@ -14,10 +14,12 @@ import click
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.credentials import credential_options, credentials, tls_files
+from gossipkv.cli.help import Command
 from gossipkv.cli.loadtest_view import LiveView, compared, outcome
-from gossipkv.cli.options import DEFAULT_NODE, JSON, AskedNodes, duration_ms, node_address, nodes_or_usual, usual_nodes
+from gossipkv.cli.options import DEFAULT_NODE, JSON, AskedNodes, duration_ms, nodes_or_usual, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw
+from gossipkv.cli.usage import node_address
 from gossipkv.errors import ConfigError, GossipKVError, TimedOut
 from gossipkv.interrupt import INTERRUPTED
 from gossipkv.loadtest import documents, limits, report
@@ -59,7 +61,7 @@ ARGUMENTS: Final = "gossipkv.loadtest.arguments"
 PERCENT: Final = 100.0
 
 
-class Remembered(click.Command):
+class Remembered(Command):
     """A command that keeps its command line, so that a reader of the result can repeat it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

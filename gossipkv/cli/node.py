@@ -9,6 +9,7 @@ import click
 
 from gossipkv.address import Address
 from gossipkv.cli.flags import load_settings
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map
 from gossipkv.cli.output import print_json, tell
 from gossipkv.client import blocking
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--own", is_flag=True, help="Ask the node that `serve` runs with this environment, also by TLS.")
 @NODES
 @JSON
@@ -47,7 +48,7 @@ def _own(timeout_ms: int) -> blocking.Client:
     return blocking.Client(asked, timeout_ms=timeout_ms, credentials=Credentials(context, None), follows=False).dial()
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("database", metavar="[DB]", required=False)
 @NODES
 @JSON

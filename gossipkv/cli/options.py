@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,26 +11,32 @@ from typing import TYPE_CHECKING, Final, final
 
 import click
 
-from gossipkv.address import Address, parse_address
+from gossipkv.address import parse_address
 from gossipkv.cli.credentials import credential_options, credentials
+from gossipkv.cli.help import NODES_KEY, ConnectionOption
 from gossipkv.cli.output import CommandOutput
+from gossipkv.cli.usage import near, node_address
 from gossipkv.client import blocking, reads
+from gossipkv.errors import GossipKVError, Unavailable, UnknownDatabase
 from gossipkv.settings import quantity
 from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
 from gossipkv.settings.setting import NAME_FORM, read_name
+from gossipkv.status.words import names_text, plain
 from gossipkv.wire.key_text import typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from click.decorators import FC
 
+    from gossipkv.address import Address
     from gossipkv.wire.rpc import Value
 
 # Keys in click's context: `--hex` was given, and the time of `--timeout`.
 HEX_KEY: Final = "gossipkv.hex"
 TIMEOUT: Final = "gossipkv.timeout"
 DEFAULT_NODE: Final = "127.0.0.1:7070"
+MAX_NAMED: Final = 5  # Errors about an unknown database list at most so many others.
 
 
 def duration_ms(text: str) -> int:
@@ -48,14 +56,6 @@ def size_bytes(text: str) -> int:
         return quantity.parse(text, quantity.SIZE)
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: {error}") from None
-
-
-def node_address(text: str) -> Address:
-    """Parse `HOST:PORT`."""
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def name_of(text: str) -> str:
@@ -96,13 +96,27 @@ class AskedNodes:
     addresses: Sequence[Address]
     timeout_ms: int
 
-    def connect(self) -> blocking.Client:
-        """Return a client for the given nodes, or else those of the environment, or else the one of this machine.
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[blocking.Client]:
+        """Yield a client for the given nodes, or else those of the environment, or else the one of this machine.
 
-        No other node is asked: an answer must be of a node that the user named.
+        No other node is asked: an answer must be of a node that the user named. An error about an unknown database
+        names those that the node knows.
         """
         asked = nodes_or_usual(self.addresses)
-        return blocking.Client(asked, timeout_ms=self.timeout_ms, credentials=credentials(), follows=False).dial()
+        client = blocking.Client(asked, timeout_ms=self.timeout_ms, credentials=credentials(), follows=False)
+        try:
+            client.dial()
+        except Unavailable as error:
+            if error.message.endswith(f" {DEFAULT_NODE}: {os.strerror(errno.ECONNREFUSED)}"):
+                error.message += f"; start a node with `gossipkv serve`, or name one with --node or {NODE_VARIABLE}"
+            raise
+        with client:
+            try:
+                yield client
+            except UnknownDatabase as error:
+                explain_unknown(client, error)
+                raise
 
 
 def ask_within(default: str, what: str) -> Callable[[FC], FC]:
@@ -113,6 +127,7 @@ def ask_within(default: str, what: str) -> Callable[[FC], FC]:
     timeout = click.option(
         "--timeout",
         "timeout_ms",
+        cls=ConnectionOption,
         type=duration_ms,
         default=default,
         show_default=True,
@@ -128,12 +143,13 @@ def ask_within(default: str, what: str) -> Callable[[FC], FC]:
 _node: Final = click.option(
     "--node",
     "nodes",
+    cls=ConnectionOption,
     type=node_address,
     multiple=True,
     metavar="HOST:PORT",
     help=(
-        f"Node to ask; repeatable, and the first that answers is used.  [default: ${NODE_VARIABLE}, "
-        f"then {DEFAULT_NODE}]"
+        "Node to ask; repeatable, and the first that answers is used.  [default: --node before the command, "
+        f"then ${NODE_VARIABLE}, then {DEFAULT_NODE}]"
     ),
     callback=lambda context, _, addresses: AskedNodes(addresses, context.meta[TIMEOUT]),
 )
@@ -153,13 +169,30 @@ OUT: Final = click.option(
 
 
 def nodes_or_usual(nodes: Sequence[Address]) -> Sequence[Address]:
-    """Return the given nodes, or else those of the environment, or else the one of this machine."""
-    if nodes:
+    """Return the given nodes, or else those before the command's name, those of the environment, or the usual one."""
+    if nodes or (nodes := click.get_current_context().meta.get(NODES_KEY, ())):
         return nodes
     try:
         return asked_nodes(os.environ) or [parse_address(DEFAULT_NODE)]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+
+
+def explain_unknown(client: blocking.Client, error: UnknownDatabase) -> None:
+    """Add to an error about an unknown database which ones the node knows."""
+    name = error.details.get("database")
+    with contextlib.suppress(GossipKVError):
+        if not isinstance(name, str):
+            return
+        kinds = {plain(database.get("name")): plain(database.get("kind")) for database in client.databases()}
+        if name in kinds:  # The command was for the other kind.
+            words = "dataset, not a table" if kinds[name] == "dataset" else "table, not a dataset"
+            error.message = f"{name} is a {words}"
+        elif not kinds:
+            error.message += "; the node has no database yet"
+        else:
+            listed = f"; the node has {names_text([*kinds])}" if len(kinds) <= MAX_NAMED else ""
+            error.message += near(name, kinds) or listed
 
 
 def usual_nodes() -> list[str]:

@@ -13,6 +13,7 @@ import click
 
 from gossipkv.cli import CommandGroup
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map, ask_maps, ask_within
 from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.screen import add_row, columns, draw, write_table
@@ -225,7 +226,7 @@ def _nodes_table(nodes: Iterable[TablesNode]) -> Table:
 # Commands of `table` about placement
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="[TABLE]", required=False)
 @PLAN
 @JSON
@@ -293,7 +294,7 @@ def _sum(found: PlanReport) -> str:
     return text + divided
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name")
 @click.argument("groups", type=click.IntRange(0, MAX_SHARDS))
 @DECISION

@@ -18,6 +18,7 @@ from gossipkv.address import parse_address
 from gossipkv.cli import FAILED
 from gossipkv.cli.build import counted, version_of
 from gossipkv.cli.flags import load_settings
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, AskedNodes, ask_map, ask_within
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import description, progress
@@ -29,7 +30,7 @@ from gossipkv.dataset.offline.preview import preview
 from gossipkv.dataset.offline.publishing import Receipt, SourceDatabase, content_of, refuse_unfinished
 from gossipkv.dataset.source.remote import files_of
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import ConfigError, GossipKVError, SourceError, UnknownDatabase
+from gossipkv.errors import ConfigError, GossipKVError, ServiceError, SourceError, UnknownDatabase
 from gossipkv.settings.databases import NAMES, DatabaseSettings, is_name, minimum_of
 from gossipkv.settings.masking import MASK, is_url, mask_url
 from gossipkv.status.codec import decode
@@ -67,7 +68,7 @@ class _Given:
     config: Config
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("database", metavar="DB", callback=_name)
 @click.argument("path", metavar="PATH")
 @click.option(
@@ -136,12 +137,15 @@ def publish(
         entry = _entry(client, database)
         name = _choose(target, given, path, version, entry)
         before = _before(target, entry, name)
-        found = _read(given, f"read {database} {name}")
-        _refuse_short(given, found, before)
-        is_new = _put(target, name, given, found, link=link)
-        _have_nodes_look(client, f"{mask_url(root)}/{database}", name)
-        lacking = list(wait_until_served(client, database, deadline_s)) if wait else []
-        now = _entry(client, database)
+        with _note_if_ended(f"{database}: {name} is not published yet: repeat the command, and it continues"):
+            found = _read(given, f"read {database} {name}")
+            _refuse_short(given, found, before)
+            is_new = _put(target, name, given, found, link=link)
+        goes_on = f"nodes go on loading it; `gossipkv status {database} --wait` waits until it serves"
+        with _note_if_ended(f"{database}: {name} is published: {_summary(found)}; {goes_on}"):
+            _have_nodes_look(client, f"{mask_url(root)}/{database}", name)
+            lacking = list(wait_until_served(client, database, deadline_s)) if wait else []
+            now = _entry(client, database)
     serves = now is not None and now.active == name
     if as_json:
         told: Value = None if before is None else {**asdict(before)}
@@ -157,6 +161,16 @@ def publish(
     if now is not None and now.hold not in {None, name}:
         note(f"gossipkv: version {now.hold} of {database} is held until `gossipkv databases release {database}`")
     return FAILED if wait and not serves else 0
+
+
+@contextlib.contextmanager
+def _note_if_ended(line: str) -> Iterator[None]:
+    """Say how far the publication came if it is interrupted, or if the node stops answering."""
+    try:
+        yield
+    except (KeyboardInterrupt, ServiceError):
+        note(f"gossipkv: {line}")
+        raise
 
 
 def _entry(client: Client, database: str) -> DatasetReport | None:

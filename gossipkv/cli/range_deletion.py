@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import HEX_KEYS, JSON, AskedNodes, ask_within, key_bytes
 from gossipkv.cli.output import note, tell
 from gossipkv.cli.screen import description, progress
@@ -30,7 +31,7 @@ FOR_NOW: Final = (NotReady, Overloaded, TimedOut, Unavailable, Unknown)
 PAGE: Final = ask_within("10s", "one page of some thousand records")
 
 
-@click.command(name="delete-range")
+@click.command(cls=Command, name="delete-range")
 @click.argument("name")
 @click.argument("start", metavar="[START]", type=key_bytes, required=False)
 @click.argument("end", metavar="[END]", type=key_bytes, required=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import HEX_KEYS, JSON, AskedNodes, ask_map, ask_within, key_bytes
 from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.reads import key_or_input
@@ -53,7 +54,7 @@ def _of_range(*more: str) -> Callable[[FC], FC]:
     return decorate
 
 
-@click.command()
+@click.command(cls=Command)
 @_of_range()
 def split(name: str, key: bytes, nodes: AskedNodes, *, as_json: bool) -> None:
     """Split the range of the table NAME that contains KEY.
@@ -66,7 +67,7 @@ def split(name: str, key: bytes, nodes: AskedNodes, *, as_json: bool) -> None:
     tell(answer, f"{name}: split at {shown(key)} into {ids}", as_json=as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @_of_range("node")
 def join(name: str, key: bytes, node: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """Move a slot of the range with KEY to NODE.
@@ -77,7 +78,7 @@ def join(name: str, key: bytes, node: str, nodes: AskedNodes, *, as_json: bool) 
     _tell_move(_decided("join", nodes, name, key, node), name, key, as_json=as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @_of_range("node")
 def leave(name: str, key: bytes, node: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """Move the slot of the range with KEY away from NODE.
@@ -111,7 +112,7 @@ def _tell_move(answer: dict[str, Value], name: str, key: bytes, *, as_json: bool
         note("nothing to do: no change was needed")
 
 
-@click.command(name="force-join")
+@click.command(cls=Command, name="force-join")
 @_of_range("node")
 @click.option(
     "--copy",
@@ -156,7 +157,7 @@ def force_join(
     return 0
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name")
 @SIZES
 @JSON

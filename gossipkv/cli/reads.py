@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from gossipkv.cli import NOT_FOUND
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import HEX, JSON, NODES, OUT, VERSION, AskedNodes, key_bytes
 from gossipkv.cli.output import CommandOutput, json_line, note
 from gossipkv.client import parts
@@ -33,7 +34,7 @@ MAX_KEY_BYTES: Final = 65_535  # The limit of datasets; a table's keys are a few
 KEYS_AT_ONCE: Final = 500  # Keys of one request; an answer with values of 30 KiB still fits, and memory stays small.
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("database", metavar="DB")
 @click.argument("key", metavar="KEY", type=key_bytes)
 @NODES
@@ -66,7 +67,7 @@ def get(
     return 0
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("database", metavar="DB")
 @click.argument("keys", metavar="KEY...", type=key_bytes, nargs=-1, required=True)
 @NODES
@@ -107,7 +108,7 @@ def mget(
     return NOT_FOUND if missing else 0
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("database", metavar="DB")
 @click.option("--start", type=key_bytes, metavar="KEY", help="First key (inclusive).")
 @click.option("--end", type=key_bytes, metavar="KEY", help="End key (exclusive).")

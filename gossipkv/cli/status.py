@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.text import Text
 
 from gossipkv.cli import FAILED
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, AskedNodes, ask_within
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, console, description, draw, progress, times
@@ -48,7 +49,7 @@ COLOURS: Final = {WELL: "green", ATTENTION: "yellow", TROUBLE: "red"}
 MEMBERS: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red"}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("database", metavar="[DB]", required=False)
 @click.option(
     "--wait",

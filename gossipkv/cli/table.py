@@ -181,9 +181,17 @@ def drop(name: str, nodes: AskedNodes, *, as_json: bool) -> None:
         with contextlib.suppress(UnknownDatabase, NotReady):  # The node may not have heard of the table yet.
             table = ask_map(client, "partition_map", name).get("table")
         asked: dict[str, Value] = {"table": table, **allowed(nodes.timeout_ms)}
-        answer = decided(
-            client, "drop_table", name, asked, done=lambda error: asked if isinstance(error, UnknownDatabase) else None
-        )
+        try:
+            answer = decided(
+                client,
+                "drop_table",
+                name,
+                asked,
+                done=lambda error: asked if isinstance(error, UnknownDatabase) else None,
+            )
+        except UnknownDatabase as error:
+            error.message = f"there is no table {name}; nothing was dropped"
+            raise
     tell(answer, f"{name}: dropped", as_json=as_json)
 
 

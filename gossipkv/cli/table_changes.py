@@ -8,6 +8,7 @@ from itertools import islice
 
 import click
 
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import HEX_KEYS, NODES, AskedNodes, key_bytes
 from gossipkv.cli.output import json_line, note
 
@@ -20,7 +21,7 @@ def _token(text: str) -> bytes:
         raise click.BadParameter("a token is Base64, as this command writes it when it ends") from None
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="TABLE")
 @click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
 @click.option("--start", type=click.Choice(["snapshot"]), help="Begin with all present records.  [default: begin now]")

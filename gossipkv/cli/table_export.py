@@ -19,6 +19,7 @@ import lz4.frame
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gossipkv.cli.decisions import allowed
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import HEX_KEYS, JSON, AskedNodes, ask_within, key_bytes
 from gossipkv.cli.output import json_line, note, part_text, tell
 from gossipkv.cli.screen import description, progress
@@ -112,7 +113,7 @@ class Parquet:
         self._rows, self._size_bytes = [], 0
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="TABLE")
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections import deque
 from dataclasses import replace
 from itertools import repeat
@@ -21,6 +22,7 @@ import trio
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gossipkv.cli.credentials import credentials
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, AskedNodes, ask_within, duration_ms, nodes_or_usual
 from gossipkv.cli.output import note, tell
 from gossipkv.cli.range_deletion import FOR_NOW, PATIENCE_S, PAUSE_S
@@ -33,7 +35,7 @@ from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment import small_file
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import ConfigError, GossipKVError, SourceError
+from gossipkv.errors import ConfigError, GossipKVError, SourceError, UnknownDatabase
 from gossipkv.settings.databases import FORMATS
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 
@@ -53,6 +55,7 @@ CHUNK_RECORDS: Final = WRITERS * 250  # Divided by keys, each part is one reques
 CHUNK_BYTES: Final = 4 << 20
 SAVE_S: Final = 1.0  # Interval between saves of the position.
 STATE_FILE: Final = small_file.Kind("state of an import", 1 << 20, is_private=False)
+FIELDS: Final = re.compile("`(key|value)`")  # Settings of a database, in errors of files; here these are options.
 BATCH: Final = ask_within("10s", "one batch")
 
 
@@ -254,7 +257,8 @@ class Importer:
                 try:
                     await self._put(table, records)
                 except GossipKVError as error:
-                    error.message = f"{self._where(chunk)}: {error.message}"
+                    if not isinstance(error, UnknownDatabase):
+                        error.message = f"{self._where(chunk)}: {error.message}"
                     self._errors.append(error)
                 else:
                     self.progress.done(chunk, len(records))
@@ -277,7 +281,7 @@ class Importer:
         return f"{self._files.files[chunk.begin.file].path}: one of the records {first:,} to {last:,}"
 
 
-@click.command(name="import")
+@click.command(cls=Command, name="import")
 @click.argument("name", metavar="TABLE")
 @click.argument("paths", metavar="FILE...", type=click.Path(exists=True, dir_okay=False), nargs=-1, required=True)
 @click.option(
@@ -357,11 +361,15 @@ def import_(
 
         importer = Importer(files, position, level, on_done, ttl_ms=ttl_ms)
         try:
-            trio.run(_run, importer, name, nodes)
-        except BaseException:
+            with nodes.connect():  # Explains a node that does not answer, and an unknown table.
+                trio.run(_run, importer, name, nodes)
+        except BaseException as error:
             state.save(importer.progress.position, now=True)
             again = "puts them again" if state_path is None else "continues from there"
-            note(f"gossipkv: {importer.progress.records:,} records were put; the same command {again}")
+            if importer.progress.records:
+                note(f"gossipkv: {importer.progress.records:,} records were put; the same command {again}")
+            if isinstance(error, SourceError):
+                error.message = FIELDS.sub(r"--\1-field", error.message)
             raise
     state.remove()
     records, count = importer.progress.records, len(paths)

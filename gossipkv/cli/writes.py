@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from gossipkv.cli.help import Command
 from gossipkv.cli.options import HEX_KEYS, NODES, AskedNodes, duration_ms, key_bytes
 from gossipkv.cli.reads import input_bytes, key_or_input
 from gossipkv.client.tables import LEVELS
@@ -29,7 +30,7 @@ def level(default: Level | None, words: str) -> Callable[[FC], FC]:
 LEVEL: Final = level("majority", "Replicas that must confirm before the command returns.")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("table", metavar="TABLE")
 @click.argument("key", metavar="KEY", type=key_bytes)
 @click.argument("value", metavar="[VALUE]", type=key_bytes, default="-")
@@ -58,7 +59,7 @@ def put(
         client.table(table).put(key, value, level=level, smear=not no_smear, ttl_ms=ttl)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("table", metavar="TABLE")
 @click.argument("key", metavar="KEY", type=key_bytes)
 @LEVEL

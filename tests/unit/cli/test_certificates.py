@@ -60,7 +60,7 @@ REFUSED = [
     (["n1", "--host", "::1", "--uuid", "12"], "not a valid UUID"),
     (["n1", "--uuid", "0" * 32], "give --host for"),
     (["--host", "::1"], "give NAME"),
-    (["bob", "--days", "0"], "0 is not in the range"),
+    (["bob", "--days", "0"], "--days: 0: expected a whole number, at least 1 and at most 3650"),
 ]
 
 

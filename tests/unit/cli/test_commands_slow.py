@@ -199,10 +199,10 @@ def test_wrong_use_is_status_2(run, arguments):
     [
         (["set", "geo", "k", "v"], f"; {WRITES_ARE}: use `gossipkv put` to write a record (see gossipkv --help)"),
         (["del", "geo", "k"], f"; {WRITES_ARE}: use `gossipkv delete` to delete a record (see gossipkv --help)"),
-        (["stauts"], "; the nearest is 'status' (see gossipkv --help)"),
-        (["clustr", "up"], "; the nearest is 'cluster' (see gossipkv --help)"),
-        (["cluster", "strat", "1"], "; the nearest is 'start' (see gossipkv cluster --help)"),
-        (["keys", "lst", "f"], "; the nearest is 'list' (see gossipkv keys --help)"),
+        (["stauts"], "; the nearest is status (see gossipkv --help)"),
+        (["clustr", "up"], "; the nearest is cluster (see gossipkv --help)"),
+        (["cluster", "strat", "1"], "; the nearest is start (see gossipkv cluster --help)"),
+        (["keys", "lst", "f"], "; the nearest is list (see gossipkv keys --help)"),
         (["xyzzy"], " (see gossipkv --help)"),
     ],
 )
@@ -240,7 +240,8 @@ def test_help_shows_the_settings_that_people_need(run, command):
         "--source", "--data", "--refresh_period", "--listen", "--advertise", "--http_listen", "--cluster", "--node",
         "--join", "--replication", "--key_ring", "--log_level",
     )]  # fmt: skip
-    assert [*re.findall(r"^[A-Z].*:$", few, re.MULTILINE)] == ["Data:", "Network:", "Cluster:", "Log:", "Options:"]
+    titles = ["Data:", "Network:", "Cluster:", "Log:", "Options:", "Examples:"]
+    assert [*re.findall(r"^[A-Z].*:$", few, re.MULTILINE)] == titles
     assert f"with the other {len(SETTINGS) - 12} settings" in " ".join(few.split())
     every = re.findall(r"^  (--[a-z-]+)", all_, re.MULTILINE)
     assert sorted({setting.flag for setting in SETTINGS} & {*every}) == sorted(setting.flag for setting in SETTINGS)

@@ -134,7 +134,7 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
         (["--cert", nothing], f"--cert {nothing}: the file has no certificate and key in PEM form"),
         (["--cert", pair, "--key", other], f"--cert {pair}: the key belongs to another certificate"),
         (["--cert", sealed], "the key of --cert is encrypted with a passphrase: give an unencrypted key"),
-        (["--key", pair], "--key belongs to a certificate: give --cert as well"),
+        (["--key", pair], "--key: belongs to a certificate: give --cert as well"),
         (["--token-file", nothing], f"{nothing}: a token must be one word of printable ASCII"),
         (["--token-file", tmp_path / "none"], "does not exist"),
         (["--token-file", loose], f"{loose}: other users than the owner can read or write the token file (mode 0644)"),

@@ -22,7 +22,7 @@ def ask(run):
     """Run a command line against a node with these methods; return the result and the questions."""
 
     def command(*arguments, **methods):
-        with AskedNode(**methods) as node:
+        with AskedNode(**{"databases": lambda: [{"name": "geo", "kind": "dataset"}]} | methods) as node:
             return run(*arguments, "--node", node.address), node.asked
 
     return command
@@ -68,5 +68,15 @@ def test_there_is_nothing_to_go_back_to(ask):
     """No hold is requested."""
     oldest = {"geo": {"active": "1", "versions": {"1": {}}}}
     done, asked = ask("rollback", "geo", status=lambda *_: oldest, refresh=lambda *_: {"geo": ["1", "2"]})
-    assert (done.status, [method for method, _ in asked]) == (1, ["status", "refresh"])
+    assert (done.status, [method for method, _ in asked]) == (1, ["databases", "status", "refresh"])
     assert "no version of geo before 1 is known" in done.err
+
+
+@pytest.mark.parametrize("version", [[], ["1"]])
+def test_a_table_cannot_be_rolled_back(ask, version):
+    done, asked = ask("rollback", "carts", *version, databases=lambda: [{"name": "carts", "kind": "hash"}])
+    assert (done.status, len(asked)) == (2, 1)
+    assert done.err == (
+        "gossipkv: carts is a table, which has no versions to return to; `gossipkv restore` brings back the records of "
+        "a backup\n"
+    )

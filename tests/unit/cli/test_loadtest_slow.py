@@ -290,7 +290,7 @@ def test_a_report_that_cannot_be_written(run, engine, keys, tmp_path):
         (["--mix", "get", "--batch", "8"], "--batch is for get_many, put_many and scan"),
         (["--connections", "0"], "connections must be at least 1"),
         (["--keys", "/no/such/file"], "does not exist"),
-        (["--compare", "a.json"], "requires 2 arguments"),
+        (["--compare", "a.json"], "--compare needs 2 values"),
         (["extra"], "unexpected extra argument"),
     ],
 )

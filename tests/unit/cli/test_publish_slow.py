@@ -180,3 +180,27 @@ def test_every_node_looks(world, ask):
     others = [{"node": "a", "address": "127.0.0.1:1", "state": "alive"}, {"node": "b", "address": "x", "state": "dead"}]
     done, _ = ask("publish", "geo", world.out, **world.methods(members=lambda: others))
     assert (done.status, done.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("_read", "geo: 1 is not published yet: repeat the command, and it continues"),
+        ("_put", "geo: 1 is not published yet: repeat the command, and it continues"),
+        (
+            "wait_until_served",
+            (
+                "geo: 1 is published: 2 records, 23 B in 1 file of tsv, partitioned by sequins; nodes go on "
+                "loading it; `gossipkv status geo --wait` waits until it serves"
+            ),
+        ),
+    ],
+)
+def test_an_interruption_says_how_far_the_publication_came(world, ask, monkeypatch, place, words):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"gossipkv.cli.publish.{place}", interrupted)
+    done, _ = ask("publish", "geo", world.out, "--version", "1", "--wait", **world.methods())
+    assert (done.status, done.out, done.err) == (130, "", f"gossipkv: {words}\n")
+    assert world.versions == (["1"] if place == "wait_until_served" else [])

@@ -86,7 +86,7 @@ REFUSED = [
     (["new", "bob", "--may", "peer"], "unknown right"),
     (["remove", "bob"], "the file has no user bob; its users are ana"),
     (["remove", "ana"], "ana is the only user"),
-    ([], "Missing command"),
+    ([], "missing command"),
 ]
 
 
