@@ -93,5 +93,5 @@ async def _of_cluster(ask: Asker, may_see: Callable[[], Awaitable[bool]]) -> lis
         return [f"the verdict cannot be determined: {error.message}"]
     if verdict.level == WELL:
         return []
-    reasons = [reason.text for reason in verdict.reasons if reason.level != WELL]
+    reasons = [text for level, text in verdict.findings if level != WELL]
     return [f"the cluster: {verdict.text}", *(reasons if await may_see() else [])]

@@ -7,6 +7,7 @@ themselves.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from gossipkv.status.codec import Record, decode, encode, facts, replace
@@ -26,6 +27,8 @@ LEVELS: Final[tuple[Level, ...]] = (WELL, ATTENTION, TROUBLE)
 
 COMES: Final = "comes"  # A member builds the version, or can.
 STUCK: Final = "stuck"  # The version does not come by itself.
+
+_VERSION: Final = re.compile(r" \S+?(?=: )")  # It follows the database in the text of a reason.
 
 MAX_REASONS: Final = 256  # The most reasons sent; further ones are counted.
 
@@ -47,6 +50,23 @@ class Reason(Record):
     database: str | None = None  # The database concerned, if it is only one.
     advice: str | None = None  # An action for the operator.
     is_of_tables: bool = False  # It concerns all tables, and no dataset.
+
+    @property
+    def divided(self) -> tuple[str, str]:
+        """Return the database that the text begins with, and its version if one follows, and the rest of the text."""
+        if self.database is None or not self.text.startswith(self.database):
+            return "", self.text
+        end = len(self.database)
+        version = _VERSION.match(self.text, end)
+        end = version.end() if version else end
+        return self.text[:end], self.text[end:]
+
+
+class Finding(NamedTuple):
+    """A text of the verdict for people."""
+
+    level: Level
+    text: str
 
 
 class Coming(Record):
@@ -89,6 +109,17 @@ class ClusterVerdict(Record):
     certificates: dict[str, int]  # The expiry of nodes' certificates, in seconds since 1970.
 
     @property
+    def findings(self) -> list[Finding]:
+        """Return the texts of the reasons, the most urgent first; equal ones about several databases are one text."""
+        return _merged((reason.level, *reason.divided) for reason in self.reasons)
+
+    @property
+    def waits(self) -> list[Finding]:
+        """Return the conditions that coming versions wait for, merged as findings are."""
+        coming = [(name, version) for name, version in self.coming.items() if version.state == COMES]
+        return _merged((WELL, name, f": {version.name}: {wait}") for name, version in coming for wait in version.waits)
+
+    @property
     def advice(self) -> list[str]:
         """Return the advice without repetitions, the most urgent first."""
         return list(dict.fromkeys(reason.advice for reason in self.reasons if reason.advice is not None))
@@ -122,6 +153,17 @@ def verdict_of(answer: Value) -> ClusterVerdict:
     if not (more := verdict.reasons_not_told):
         return verdict
     return replace(verdict, reasons=(*verdict.reasons, Reason(text=f"and {more:,} more")), reasons_not_told=0)
+
+
+def _merged(told: Iterable[tuple[Level, str, str]]) -> list[Finding]:
+    """Merge texts that differ only in their subject, and name the first subjects: of level, subject and rest."""
+    subjects: dict[tuple[Level, str], list[str]] = {}
+    for level, subject, rest in told:
+        subjects.setdefault((level, rest), []).append(subject)
+    return [
+        Finding(level, f"{some_text([*filter(None, names)] or [''])}{rest}")
+        for (level, rest), names in subjects.items()
+    ]
 
 
 def worst(levels: Iterable[Level]) -> Level:

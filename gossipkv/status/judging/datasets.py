@@ -132,7 +132,7 @@ class DatasetJudge:
     def _missing(self, name: str, version: VersionStatus) -> Finding:
         """Return a reason that partitions have no live owner."""
         owners = some_text(version.away) if version.away else "its former owners"
-        advice = f"To restore the missing partitions of {self.name}, start {owners}."
+        advice = f"To restore the missing partitions, start {owners}."
         able = self._groups.able.difference(*(failure.nodes for failure in self._failures(name)))
         reports = self._by_member(name)
         if any(node not in reports or reports[node].at_source is not False for node in able):
@@ -159,7 +159,7 @@ class DatasetJudge:
         start = f"start {some_text(version.away)}, or " if version.away else ""
         if repair_s := version.repair_after_ms // 1000:
             return ATTENTION, f"{text}; other nodes build them after {duration_text(repair_s)} (`repair_after`)", None
-        advice = f"To make the lacking copies of {self.name}, {start}set `repair_after`, or publish the next version."
+        advice = f"To make the lacking copies, {start}set `repair_after`, or publish the next version."
         return ATTENTION, f"{text}; no other node builds them, since `repair_after` is off", advice
 
     def _of_version(self, version: str, coming: Coming | None) -> Iterator[Finding]:

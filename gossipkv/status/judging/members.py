@@ -89,11 +89,16 @@ def removed_nodes(stated: Statements) -> frozenset[str]:
 def _replacing(stated: Statements, names: list[str]) -> str:
     """Return advice for nodes that are down, by the data that they may hold."""
     ways = [f"Start {some_text(names)} again"]
-    if not placed_away(stated.all_tables).keys().isdisjoint(names):
-        ways.append("if a node is lost for good, move its tables with `gossipkv node replace NODE NEW --force`")
     if stated.has_datasets:
-        ways.append("give a new node the `shard_id` of a dead node, to replace that node")
-    return f"{', or '.join(ways)}."
+        ways.append(f"replace {names[0]} by a new node with its `shard_id`")
+    advice = f"{', or '.join(ways)}."
+    if placed := sorted(placed_away(stated.all_tables).keys() & names):
+        lost = placed[0]
+        advice += (
+            f" If the disk of {lost} is lost, start {lost} with an empty disk, and run "
+            f"`gossipkv node replace {lost} {lost} --force --yes`; without `--yes` it only says what may be lost."
+        )
+    return advice
 
 
 def reached(stated: Statements, cut: Mapping[Link, str]) -> frozenset[str]:

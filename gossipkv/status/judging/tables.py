@@ -81,7 +81,8 @@ def _placed(name: str, entries: Entries) -> Iterator[Reason]:
         yield _few(name, few)
     for node in sorted({node for entry in entries.values() for node in entry.waits_for}):
         advice = (
-            f"Start {node}. If {node} is lost for good, `gossipkv node remove {node} --force` says what may be lost."
+            f"Start {node}. If {node} is lost for good, run `gossipkv node remove {node} --force --yes`; "
+            "without `--yes` it only says what may be lost."
         )
         yield Reason(ATTENTION, f"{name}: moves of partitions wait for {node}, which is down", name, advice)
     for node, entry in entries.items():
@@ -185,13 +186,15 @@ def of_acceptors(
         away = [node for node, answers in answering.items() if not answers and states.get(node, "left") in ABSENT]
         if away and len(away) * 2 < len(answering):
             absent.setdefault(tuple(away), []).append(name)
+    voting = {node for answering in registers.values() for node in answering}
+    spare = next((node for node, state in states.items() if state == "alive" and node not in voting), "NEW")
     for nodes, voted in absent.items():
         names, first = some_text(nodes), nodes[0]
         are = "is an acceptor" if len(nodes) == 1 else "are acceptors"
         found = {states.get(node, "left") for node in nodes}
         how = ", ".join(sorted(found))
         register = "" if voted[0] == "the catalogue" else f" --table {voted[0]}"
-        replace = f"replace it (`gossipkv metadata replace {first} NEW`)"
+        replace = f"replace it (`gossipkv metadata replace {first} {spare}`)"
         leave = f"without another node, take it out (`gossipkv metadata leave {first}{register}`)"
         start = f"Start {names}. If {first} is lost for good"
         when = f"If {first} does not come back" if found <= LEFT else start
@@ -210,9 +213,9 @@ def _no_majority(decide: str, answering: Mapping[str, bool], so: str, name: str 
         verb = "answers" if len(here) == 1 else "answer"
         table = "" if name is None else f" --table {name}"
         survivors = " ".join(f"--survivor {node}" for node in here or ["NODE"])
-        force = f"`gossipkv metadata force {survivors}{table}`"
         advice = (
-            f"Start {some_text(away)}. If a majority of the acceptors is lost for good, {force} says what may be lost."
+            f"Start {some_text(away)}. If a majority of the acceptors is lost for good, run "
+            f"`gossipkv metadata force {survivors}{table} --yes`; without `--yes` it only says what may be lost."
         )
         words = decide.format(f"{len(here):,} of the {len(answering):,} nodes that")
         yield Reason(TROUBLE, f"{words} {verb}: {so}", name, advice, is_of_tables=True)

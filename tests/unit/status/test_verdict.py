@@ -44,10 +44,10 @@ def test_an_empty_cluster_is_told_how_to_begin():
 @pytest.mark.parametrize(
     ("told", "advice"),
     [
-        (said(members={"n3": "dead"}), "Start n3 again, or give a new node the `shard_id`"),
+        (said(members={"n3": "dead"}), "Start n3 again, or replace n3 by a new node with its `shard_id`."),
         (
             without_n3(n1={"carts": AWAY}),
-            "Start n3 again, or if a node is lost for good, move its tables with `gossipkv node replace NODE NEW",
+            "Start n3 again, or replace n3 by a new node with its `shard_id`. If the disk of n3 is lost, start",
         ),
         (said(n3={"tables_closed": "EIO"}), "Check the disk and the log of n3."),
         (said(n3={"tables_lost": "damaged"}), "Put back the table store of n3; only if the store is lost"),
@@ -59,11 +59,11 @@ def test_an_empty_cluster_is_told_how_to_begin():
         (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Repair part-0 at the source, or remove geo 2"),
         (
             said(**lacking("under_replicated", 1, away=["n4", "n5"])),
-            "To make the lacking copies of geo, start n4 and n5, or set `repair_after`, or publish the next version.",
+            "To make the lacking copies, start n4 and n5, or set `repair_after`, or publish the next version.",
         ),
         (
             said(**lacking("missing", 1, away=["n3"])),
-            "To restore the missing partitions of geo, start n3. After `reassign_after`, other nodes build them.",
+            "To restore the missing partitions, start n3. After `reassign_after`, other nodes build them.",
         ),
     ],
 )
@@ -76,11 +76,11 @@ def test_what_to_do(told, advice):
 def test_nobody_is_said_to_build_where_nobody_can(beside):
     """Without a source, or without the version in it, no other node can build missing partitions."""
     missing = lacking("missing", 1, away=["n3"])
-    assert "To restore the missing partitions of geo, start n3." in judge(said(**missing, **beside)).advice
+    assert "To restore the missing partitions, start n3." in judge(said(**missing, **beside)).advice
     gone = lacking("missing", 1, away=["n3"], at_source=False)
-    assert judge(said(**gone)).advice == ["To restore the missing partitions of geo, start n3."]
+    assert judge(said(**gone)).advice == ["To restore the missing partitions, start n3."]
     alone = said(members={"n2": "dead", "n3": "dead"}, n1={"isolated": True}, **missing)
-    assert "To restore the missing partitions of geo, start n3." in judge(alone).advice
+    assert "To restore the missing partitions, start n3." in judge(alone).advice
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=[each[0] for each in SITUATIONS])
@@ -125,6 +125,39 @@ def test_nonsense_of_another_release_is_no_crash(told):
     made = judge(said()._replace(reports=reports))
     assert verdict_of(made.to_map()) == made
     verdict_of(told)
+
+
+def test_equal_reasons_about_many_databases_are_one_finding():
+    """The finding names the first databases with their versions; one advice serves all; other reasons stay alone."""
+    few = lacking("under_replicated", 1, away=["n3"])["databases"]["geo"]
+    databases = {f"db{number:03}": few for number in range(100)} | {"other": entry(error="EIO"), "carts": AWAY}
+    made = judge(said(members={"n3": "dead"}, databases=databases))
+    lacks = "1 of 8 partitions on fewer than 2 live nodes: 1; no other node builds them, since `repair_after` is off"
+    first = ", ".join(f"db00{number} 1" for number in range(8))
+    assert len(made.reasons) == 103
+    assert [text for _, text in made.findings] == [
+        "other: EIO",
+        "n3 is dead",
+        "carts: 8 of 8 partitions lack their replica on n3",
+        f"{first} and 92 more: {lacks}",
+    ]
+    assert made.advice[1:] == [
+        "To make the lacking copies, start n3, or set `repair_after`, or publish the next version."
+    ]
+
+
+def test_equal_waits_of_many_databases_are_one():
+    """A database that waits for another version or in another way keeps its own line."""
+    coming = {"a": entry(None, "1", HALF), "b": entry(None, "1", HALF), "c": entry(None, "2", HALF)}
+    made = judge(said(databases=coming))
+    assert [text for _, text in made.waits if "n1" in text] == [
+        "a and b: version 1: waits for what n1 builds, 50 % done, 40 s left",
+        "c: version 2: waits for what n1 builds, 50 % done, 40 s left",
+    ]
+    assert [text for _, text in made.findings] == [
+        "a and b cannot be read yet: version 1 is coming, 50 % done, 40 s left; 3 nodes build",
+        "c cannot be read yet: version 2 is coming, 50 % done, 40 s left; 3 nodes build",
+    ]
 
 
 def test_very_many_reasons_are_counted():

@@ -54,7 +54,8 @@ def test_who_is_waited_for_is_told_once():
     told = {**TABLE, "waits_for": ["n9"]}
     made = judge(said(n1={"carts": told}, n2={"carts": told}))
     assert [reason.text for reason in made.reasons] == ["carts: moves of partitions wait for n9, which is down"]
-    assert made.advice == ["Start n9. If n9 is lost for good, `gossipkv node remove n9 --force` says what may be lost."]
+    remove = "run `gossipkv node remove n9 --force --yes`; without `--yes` it only says what may be lost."
+    assert made.advice == [f"Start n9. If n9 is lost for good, {remove}"]
 
 
 def test_copies_that_are_set_aside_are_told_once():
@@ -96,6 +97,8 @@ def test_acceptors_that_are_gone_are_named_while_the_others_decide():
     assert reason.text.startswith("n3 (dead) is an acceptor of carts: ")
     assert reason.advice.startswith("Start n3. If n3 is lost for good, replace it")
     assert "`gossipkv metadata leave n3 --table carts`" in reason.advice
+    four = told._replace(reports={**told.reports, "n4": told.reports["n1"]}, members={**told.members, "n4": "alive"})
+    assert "`gossipkv metadata replace n3 n4`" in judge(four).reasons[1].advice  # n4 lives, and is no acceptor.
     suspect = said(members={"n3": "suspect"}, databases={"carts": {**TABLE, "acceptors": ["n1", "n2", "n3"]}})
     assert not any("acceptor" in reason.text for reason in judge(suspect).reasons)
 
@@ -103,8 +106,8 @@ def test_acceptors_that_are_gone_are_named_while_the_others_decide():
 def test_a_lost_majority_of_acceptors_is_forced():
     """The advice is the command with the survivors, since a replacement needs a majority."""
     made = judge(said(members={"n2": "dead", "n3": "dead"}, databases={"carts": UNDECIDED}))
-    force = "`gossipkv metadata force --survivor n1 --table carts` says what may be lost."
-    assert f"Start n2 and n3. If a majority of the acceptors is lost for good, {force}" in made.advice
+    force = "run `gossipkv metadata force --survivor n1 --table carts --yes`; without `--yes` it only says what may be"
+    assert f"Start n2 and n3. If a majority of the acceptors is lost for good, {force} lost." in made.advice
 
 
 @pytest.mark.parametrize(("is_lost", "placed"), [(True, {}), (True, {"n3": 8}), (False, {}), (False, {"n3": 8})])

@@ -53,7 +53,7 @@ async def test_a_replica_that_is_lacking_is_told_by_placement(cluster, ends):
     _, (advice, to_replace) = await texts(cluster, others[0])
     assert f"gossipkv metadata replace {third.name} NEW" in to_replace
     assert f"gossipkv metadata leave {third.name}`" in to_replace
-    assert "gossipkv node replace NODE NEW --force" in advice
+    assert f"gossipkv node replace {third.name} {third.name} --force --yes" in advice
     assert "shard_id" not in advice
     told = await cluster.ask(others[0], "partition_map", "carts")
     names = {one["node"] for part in told["partitions"] for one in part["assignments"]}
