@@ -17,13 +17,13 @@ from gossipkv.cli.options import JSON, AskedNodes, ask_within
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, console, description, draw, progress, times
 from gossipkv.status import sentences
-from gossipkv.status.codec import decode
-from gossipkv.status.reports import InfoReport, status_report
-from gossipkv.status.verdict import ATTENTION, COMES, STUCK, TROUBLE, WELL, verdict_of
+from gossipkv.status.codec import decode, decode_list
+from gossipkv.status.reports import InfoReport, MemberReport, status_report
+from gossipkv.status.verdict import ATTENTION, STUCK, TROUBLE, WELL, verdict_of
 from gossipkv.status.words import duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rich.table import Table
 
@@ -59,13 +59,26 @@ MEMBERS: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red"}
 @click.option(
     "--verdict", "is_short", is_flag=True, help=("Write only the verdict, its reasons and the advised actions.")
 )
+@click.option(
+    "--verbose",
+    "is_verbose",
+    is_flag=True,
+    help="Also write the node's memory, the counters of its table store, and when its certificate expires.",
+)
 @ask_within("1s", "one request; with --wait, if given, for the whole wait")
 @JSON
 @click.pass_context
 def status(
-    context: click.Context, database: str | None, nodes: AskedNodes, *, wait: bool, is_short: bool, as_json: bool
+    context: click.Context,
+    database: str | None,
+    nodes: AskedNodes,
+    *,
+    wait: bool,
+    is_short: bool,
+    is_verbose: bool,
+    as_json: bool,
 ) -> int:
-    """Show the health of the cluster, and the node's databases, or only DB.
+    """Show the health of the cluster, what to do, its databases or only DB, and its members.
 
     The node asks all members, so the verdict is the same at each node. The exit status is 3 if something is wrong, and
     1 if all can be read, but a newest version does not become active. With --json, the output has all details of each
@@ -84,7 +97,13 @@ def status(
             _draw_reasons(verdict)
         else:
             info, report = decode(InfoReport, client.info()), status_report(_ask(client, database))
+            members = decode_list(MemberReport, client.members())
             _draw(info, str(client.address), report, verdict, is_one=database is not None)
+            click.echo()
+            draw(_members_table(members))
+            if is_verbose:
+                click.echo()
+                _draw_counters(info)
     for line in lacking:
         note(f"gossipkv: {line}")
     if lacking or verdict.level == TROUBLE:
@@ -129,18 +148,21 @@ def _draw(info: InfoReport, address: str, report: StatusReport, verdict: Cluster
     up = duration_text(int(info.uptime_s))
     draw(Text.assemble((info.node, "bold"), f" at {address}, cluster {info.cluster}{shard}, up {up}"))
     _draw_verdict(verdict)
-    for line in (sentences.of_memory(info), sentences.of_tables(info), sentences.of_certificate(info)):
-        if line is not None:
-            draw(Text(line))
+    if verdict.reasons or verdict.waits:
+        click.echo()
+        _draw_reasons(verdict)
     if report.datasets:
         click.echo()
         _draw_datasets(report.datasets, is_one=is_one)
     if report.tables:
         click.echo()
         draw(_tables_table(report.tables))
-    if verdict.reasons or verdict.coming:
-        click.echo()
-        _draw_reasons(verdict)
+
+
+def _draw_counters(info: InfoReport) -> None:
+    for line in (sentences.of_memory(info), sentences.of_tables(info), sentences.of_certificate(info)):
+        if line is not None:
+            draw(Text(line))
 
 
 def _draw_verdict(verdict: ClusterVerdict) -> None:
@@ -149,11 +171,8 @@ def _draw_verdict(verdict: ClusterVerdict) -> None:
 
 def _draw_reasons(verdict: ClusterVerdict) -> None:
     """Draw the reasons, the most urgent first, then the waits of coming versions, then the advice."""
-    for reason in verdict.reasons:
-        draw(Text(reason.text, COLOURS[reason.level] if reason.level != WELL else ""))
-    for name, version in verdict.coming.items():
-        for wait in version.waits if version.state == COMES else ():
-            draw(Text(f"{name}: {version.name}: {wait}"))
+    for level, text in (*verdict.findings, *verdict.waits):
+        draw(Text(text, COLOURS[level] if level != WELL else ""))
     for advice in verdict.advice:
         draw(Text(f"→ {advice}", "cyan"))
 
@@ -182,11 +201,18 @@ def _tables_table(tables: Mapping[str, TableReport]) -> Table:
     made = columns(*names, kept=("member",), right=("partitions",))
     for name, table in tables.items():
         shown, kind = name, table.kind
-        for holder in table.nodes:
+        for nodes, holder in table.holders:
             state = Text(holder.state, MEMBERS.get(holder.state, ""))
             moves = [holder.moves] if is_moving else []
-            add_row(made, shown, kind, holder.node, state, f"{holder.partitions:,}", *moves, holder.lag)
+            add_row(made, shown, kind, nodes, state, f"{holder.here:,}", *moves, holder.lag)
             shown = kind = ""  # Further rows leave these cells empty.
+    return made
+
+
+def _members_table(members: Iterable[MemberReport]) -> Table:
+    made = columns("member", "state", "address", kept=("state",))
+    for member in members:
+        add_row(made, member.node, Text(member.state, MEMBERS.get(member.state, "")), member.address)
     return made
 
 

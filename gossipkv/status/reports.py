@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.status.codec import Record, decode
-from gossipkv.status.words import duration_text, plain, size_text
+from gossipkv.status.codec import Record, decode, replace
+from gossipkv.status.words import duration_text, plain, size_text, some_text
 from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
@@ -250,9 +250,21 @@ class TableHolder(Record):
         return ", ".join(f"{count:,} {words}" for count, words in counts if count)
 
     @property
+    def is_down(self) -> bool:
+        """Return True if the node answers for none of its partitions."""
+        return self.state not in {"alive", "suspect"}
+
+    @property
+    def here(self) -> int:
+        """Return the number of partitions that the node can answer for."""
+        return 0 if self.is_down else self.partitions
+
+    @property
     def lag(self) -> str:
-        """Return the lag of this node, in words."""
-        return f"{self.lag_records:,} records, for {self.lag_s:.1f} s" if self.lag_records else ""
+        """Return in words the replicas that are down, and the lag of this node."""
+        replicas = "1 replica is down" if self.partitions == 1 else f"{self.partitions:,} replicas are down"
+        records = f"{self.lag_records:,} records, for {self.lag_s:.1f} s" if self.lag_records else ""
+        return "; ".join(filter(None, (replicas if self.is_down and self.partitions else "", records)))
 
 
 class NotedPartition(Record):
@@ -310,6 +322,19 @@ class TableReport(Record):
     unwell_not_named: int
     lags: dict[str, NodeLag]
     away: dict[str, TableHolder]  # Absent nodes.
+
+    @property
+    def holders(self) -> list[tuple[str, TableHolder]]:
+        """Return the holders of partitions with their names in words; nodes that differ only in the name are one."""
+        found: list[tuple[list[str], TableHolder]] = []
+        for holder in self.nodes:
+            one = replace(holder, node="")
+            names = next((names for names, other in found if other == one), None)
+            if names is None:
+                found.append(([holder.node], one))
+            else:
+                names.append(holder.node)
+        return [(some_text(names), holder) for names, holder in found]
 
 
 class PartitionHost(Record):

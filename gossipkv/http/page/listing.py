@@ -10,14 +10,14 @@ from gossipkv.http.page.drawing import FEW_CELLS, GAP, STEP, Shape, heights, sha
 from gossipkv.http.page.placement_map import FEW, MISSING, NAMES, bands_of, in_order, placement_map, table_map
 from gossipkv.status import sentences
 from gossipkv.status.verdict import COMES, Coming
-from gossipkv.status.words import size_text
+from gossipkv.status.words import size_text, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.http.page.placement_map import MapRow, PlacementMap
     from gossipkv.http.page.survey import PageSurvey
-    from gossipkv.status.reports import MemberReport, VersionStatus
+    from gossipkv.status.reports import MemberReport, TableReport, VersionStatus
 
 MAX_ROWS: Final = 256  # The most rows of nodes or members: healthy ones come last, and further ones are counted.
 STATES: Final = ("silent", "dead", "suspect", "alive", "left")
@@ -55,22 +55,23 @@ class VersionRow(NamedTuple):
     is_held: bool
     coming: Coming  # Its progress.
     remarks: str
-    placement: DrawnMap | None
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseRow:
+class DatabaseRow(NamedTuple):
     """One database."""
 
     name: str
     level: str  # Its health is well, attention or trouble.
     versions: tuple[VersionRow, ...]
-    is_placed_elsewhere: bool  # Its map did not fit, and is on the database's own page.
+    table: TableReport | None  # None for a dataset.
 
-    @property
-    def placed(self) -> tuple[VersionRow, ...]:
-        """Return the versions with a map."""
-        return tuple(version for version in self.versions if version.placement is not None)
+
+class PlacedVersions(NamedTuple):
+    """Versions with one map, since their partitions are placed alike."""
+
+    name: str  # The name of the first one, for the identifier of the map.
+    title: str
+    drawn: DrawnMap
 
 
 class MemberRow(NamedTuple):
@@ -80,31 +81,36 @@ class MemberRow(NamedTuple):
     remark: str
 
 
-def database_rows(survey: PageSurvey, *, most_drawn: int) -> list[DatabaseRow]:
-    """Return every dataset; maps of those in trouble come first, as far as their rows fit into `most_drawn`."""
-    maps: dict[tuple[str, str], DrawnMap] = {}
-    found = sorted(_maps(survey), key=lambda placed: -_trouble(placed[1]))
-    for place, made in found:
-        drawn = draw(made)
-        if not maps or sum(len(placed.rows) for placed in maps.values()) + len(drawn.rows) <= most_drawn:
-            maps[place] = drawn
-    left_out = {database for (database, _), _ in found} - {database for database, _ in maps}
-    datasets = survey.status.datasets
-    return [
-        DatabaseRow(
-            name,
-            survey.verdict.level_of(name),
-            tuple(
-                _version_row(survey, name, version, maps.get((name, version)))
-                for version in sorted(datasets[name].versions, key=in_order, reverse=True)
-            ),
-            name in left_out,
-        )
-        for name in sorted(datasets, key=in_order)
-    ]
+def database_rows(survey: PageSurvey) -> list[DatabaseRow]:
+    """Return every dataset with its versions, and every table."""
+    datasets, tables = survey.status.datasets, survey.status.tables
+    rows: list[DatabaseRow] = []
+    for name in sorted([*datasets, *tables], key=in_order):
+        versions = sorted(datasets[name].versions, key=in_order, reverse=True) if name in datasets else []
+        made = tuple(_version_row(survey, name, version) for version in versions)
+        rows.append(DatabaseRow(name, survey.verdict.level_of(name), made, tables.get(name)))
+    return rows
 
 
-def _maps(survey: PageSurvey) -> list[tuple[tuple[str, str], PlacementMap]]:
+def placed_versions(survey: PageSurvey, *, most_drawn: int) -> tuple[list[PlacedVersions], int]:
+    """Draw each different map once, and return the number of omitted ones.
+
+    Maps with trouble come first, as far as their rows fit into `most_drawn`.
+    """
+    alike: dict[str, tuple[PlacementMap, list[str]]] = {}
+    for database, version, made in sorted(
+        _maps(survey), key=lambda placed: (-_trouble(placed[2]), in_order(placed[0]))
+    ):
+        alike.setdefault(repr(made), (made, []))[1].append(f"{database} {version}")
+    drawn: list[PlacedVersions] = []
+    for made, names in alike.values():
+        placed = PlacedVersions(names[0], some_text(names), draw(made))
+        if not drawn or sum(len(other.drawn.rows) for other in drawn) + len(placed.drawn.rows) <= most_drawn:
+            drawn.append(placed)
+    return drawn, len(alike) - len(drawn)
+
+
+def _maps(survey: PageSurvey) -> list[tuple[str, str, PlacementMap]]:
     """Make the maps of active and awaited versions."""
     found = []
     for database, entry in survey.status.datasets.items():
@@ -113,7 +119,7 @@ def _maps(survey: PageSurvey) -> list[tuple[tuple[str, str], PlacementMap]]:
         for name, version in entry.versions.items():
             made = placement_map(version, entry.nodes) if name in shown else None
             if made is not None:
-                found.append(((database, name), made))
+                found.append((database, name, made))
     return found
 
 
@@ -140,14 +146,14 @@ def draw(made: PlacementMap) -> DrawnMap:
     )
 
 
-def _version_row(survey: PageSurvey, database: str, name: str, placement: DrawnMap | None) -> VersionRow:
+def _version_row(survey: PageSurvey, database: str, name: str) -> VersionRow:
     entry, coming = survey.status.datasets[database], survey.verdict.coming.get(database)
     version = entry.versions[name]
     if coming is None or coming.version != name:  # The version may be built here as a further copy.
         coming = Coming(name, COMES, version.progress.done, version.progress.remaining_s, 1)
     is_held = entry.hold == name
     remarks = sentences.remarks(version, is_held=is_held, alike=False)
-    return VersionRow(name, version, is_held, coming, remarks, placement)
+    return VersionRow(name, version, is_held, coming, remarks)
 
 
 def member_rows(survey: PageSurvey) -> tuple[list[MemberRow], int]:

@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.http.page.chart import Chart, latency_chart, rate_chart
-from gossipkv.http.page.listing import MAX_ROWS, DatabaseRow, MemberRow, database_rows, drawn_table, member_rows
+from gossipkv.http.page.listing import (
+    MAX_ROWS,
+    DatabaseRow,
+    MemberRow,
+    database_rows,
+    drawn_table,
+    member_rows,
+    placed_versions,
+)
 from gossipkv.status.reports import RANGE
 from gossipkv.status.words import duration_text
 from gossipkv.wire.key_text import shown
@@ -16,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.http.page.history import Interval
-    from gossipkv.http.page.listing import DrawnMap
+    from gossipkv.http.page.listing import DrawnMap, PlacedVersions
     from gossipkv.http.page.survey import FoundKey, PageSurvey
 
 MAX_SHOWN: Final = 2048  # A page shows this many bytes of a value.
@@ -54,6 +62,8 @@ class PageView:
     asked: LookupForm
     answer: LookupAnswer | None
     databases: tuple[DatabaseRow, ...]
+    maps: tuple[PlacedVersions, ...]
+    maps_left_out: int
     table_map: DrawnMap | None
     ranges: tuple[tuple[str, ...], ...]  # Each of the first ranges has a row.
     members: tuple[MemberRow, ...]
@@ -70,6 +80,7 @@ def view(
 ) -> PageView:
     """Return the overview, or the page of the only database of `survey`, with the result of a lookup."""
     members, left_out = member_rows(survey)
+    maps, maps_left_out = placed_versions(survey, most_drawn=MAX_DRAWN)
     cluster = survey.info.cluster
     is_range = any(table.kind == RANGE for table in survey.status.tables.values())
     charts = (rate_chart(intervals), latency_chart(intervals))
@@ -81,7 +92,9 @@ def view(
         database,
         asked,
         None if found is None else _answer(found),
-        tuple(database_rows(survey, most_drawn=MAX_DRAWN)),
+        tuple(database_rows(survey)),
+        tuple(maps),
+        maps_left_out,
         drawn_table(survey),
         tuple(partition.row(RANGE) for partition in survey.partitions[: MAX_ROWS * is_range]),
         tuple(members),

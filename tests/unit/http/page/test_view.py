@@ -197,13 +197,32 @@ def test_many_databases_share_the_room_on_the_overview():
     said["status"] = {f"db{number}": {**entry, "versions": {"2026-11-20": whole}} for number in range(5)} | {
         "zz": entry
     }
+    for number in range(5):  # Maps that differ.
+        version = said["status"][f"db{number}"]["versions"]["2026-11-20"]
+        said["status"][f"db{number}"] = {
+            **entry,
+            "versions": {"2026-11-20": {**version, "partition_count": 16 + number}},
+        }
     made = view(survey(said), [])
-    drawn = [database.name for database in made.databases if database.placed]
-    assert drawn == ["db0", "zz"]
-    assert sum(len(version.placement.rows) for database in made.databases for version in database.placed) <= MAX_DRAWN
-    assert 'Placement of <a href="/db4/">' in page(made).decode()
+    assert [placed.title for placed in made.maps] == ["zz 2026-11-20", "db0 2026-11-20"]
+    assert sum(len(placed.drawn.rows) for placed in made.maps) <= MAX_DRAWN
+    assert "Further maps are on the pages of the databases: 4" in page(made).decode()
     said["status"] = {"db4": said["status"]["db4"]}
-    assert view(survey(said, "db4"), [], "db4").databases[0].placed
+    assert view(survey(said, "db4"), [], "db4").maps[0].title == "db4 2026-11-20"
+
+
+def test_databases_that_are_placed_alike_share_a_map():
+    """A hundred databases have a row each, and one map and one finding, which name the first of them."""
+    said = large(3, 16)
+    entry = said["status"]["geo"]
+    said["status"] = {f"db{number}": entry for number in range(100)}
+    made = view(survey(said), [])
+    body = page(made).decode()
+    assert len(made.databases) == 100
+    (placed,) = made.maps
+    assert (placed.title.count(","), placed.title.endswith(" and 92 more"), made.maps_left_out) == (7, True, 0)
+    assert body.count("Placement of") == 1
+    assert "Further maps" not in body
 
 
 def test_no_map_is_promised_where_there_is_none():
@@ -212,7 +231,7 @@ def test_no_map_is_promised_where_there_is_none():
     entry = said["status"] = {"geo": said["status"]["geo"]}
     del entry["geo"]["versions"]["2026-11-20"]
     entry["geo"]["active"] = None
-    assert "on its own page" not in page(view(survey(said), [])).decode()
+    assert "Placement of geo" not in page(view(survey(said), [])).decode()
     quiet = decode(InfoReport, {"counters": {}, "latency": {}})
     history = NodeHistory()
     history.add(1.0, quiet)
