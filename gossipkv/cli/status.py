@@ -20,7 +20,7 @@ from gossipkv.status import sentences
 from gossipkv.status.codec import decode, decode_list
 from gossipkv.status.reports import InfoReport, MemberReport, status_report
 from gossipkv.status.verdict import ATTENTION, STUCK, TROUBLE, WELL, verdict_of
-from gossipkv.status.words import duration_text
+from gossipkv.status.words import duration_text, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -99,8 +99,9 @@ def status(
             info, report = decode(InfoReport, client.info()), status_report(_ask(client, database))
             members = decode_list(MemberReport, client.members())
             _draw(info, str(client.address), report, verdict, is_one=database is not None)
-            click.echo()
-            draw(_members_table(members))
+            if members:
+                click.echo()
+                draw(members_table(members))
             if is_verbose:
                 click.echo()
                 _draw_counters(info)
@@ -209,7 +210,8 @@ def _tables_table(tables: Mapping[str, TableReport]) -> Table:
     return made
 
 
-def _members_table(members: Iterable[MemberReport]) -> Table:
+def members_table(members: Iterable[MemberReport]) -> Table:
+    """Return a table of members with their states and addresses."""
     made = columns("member", "state", "address", kept=("state",))
     for member in members:
         add_row(made, member.node, Text(member.state, MEMBERS.get(member.state, "")), member.address)
@@ -245,33 +247,35 @@ def _versions_table(
 
 
 def owners_table(datasets: Mapping[str, DatasetReport]) -> Table | None:
-    """Return a table of the owners of each version; None if only the asked node is known."""
+    """Return a table of the owners of each version, equal ones once; None if only the asked node is known."""
     numbers = "ready", "building"
     made = columns("database", "version", "node", "member", *numbers, "partitions", kept=("member",), right=numbers)
+    alike: dict[tuple[str, tuple[tuple[str, ...], ...]], list[str]] = {}
     for database, entry in datasets.items():
-        if len(entry.nodes) > 1:
-            _add_owners(made, database, entry.versions)
+        for name, version in sorted(entry.versions.items()) if len(entry.nodes) > 1 else ():
+            alike.setdefault((name, tuple(_owner_rows(version))), []).append(database)
+    shown_before = ""
+    for (name, rows), databases in alike.items():
+        shown = some_text(databases)
+        for place, (node, state, *cells) in enumerate(rows):
+            first = ("" if shown == shown_before else shown, name) if place == 0 else ("", "")
+            add_row(made, *first, node, Text(state, MEMBERS.get(state, "")), *cells)
+            shown_before = shown  # Further rows leave these cells empty.
     return made if made.row_count else None
 
 
-def _add_owners(made: Table, database: str, versions: Mapping[str, VersionStatus]) -> None:
-    for name, version in sorted(versions.items()):
-        shown = name
-        for owner in version.owners:
-            ready, building = owner.ready, owner.building
-            add_row(
-                made,
-                database,
-                shown,
-                owner.node,
-                Text(owner.state, MEMBERS.get(owner.state, "")),
-                f"{ready.count:,}",
-                f"{building.count:,}" if building.count else "",
-                ready.first_runs(version.total) or building.first_runs(version.total),
-            )
-            database = shown = ""  # Further rows leave these cells empty.
-        if version.owners_not_named:
-            add_row(made, "", "", f"and {version.owners_not_named} more", *[""] * 4)
+def _owner_rows(version: VersionStatus) -> Iterator[tuple[str, ...]]:
+    for owner in version.owners:
+        ready, building = owner.ready, owner.building
+        yield (
+            owner.node,
+            owner.state,
+            "0" if owner.state == "dead" else f"{ready.count:,}",
+            f"{building.count:,}" if building.count else "",
+            ready.first_runs(version.total) or building.first_runs(version.total),
+        )
+    if version.owners_not_named:
+        yield f"and {version.owners_not_named} more", "", "", "", ""
 
 
 def _remark(version: VersionStatus, *, is_held: bool, is_one: bool) -> str:

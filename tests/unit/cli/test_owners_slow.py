@@ -7,8 +7,9 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from gossipkv.cli.status import owners_table
-from gossipkv.status.reports import status_report
+from gossipkv.cli.status import members_table, owners_table
+from gossipkv.status.codec import decode_list
+from gossipkv.status.reports import MemberReport, status_report
 from tests.unit.client.fake_node import FakeNode, answering
 
 WELL = {"node": "n1", "level": "well", "text": "All is well.", "reasons": []}
@@ -62,13 +63,13 @@ def test_who_has_what_is_a_table(run):
     assert "geo v1 ACTIVE tsv sequins 5 of 8 3,437 88.5 KiB" in lines
     assert "database version node member ready building partitions" in lines
     at = lines.index("geo v1 n1 alive 5 0-2,5-6")
-    assert lines[at + 1 :][:2] == ["n2 suspect 4 1 0,3-4,7", "n3 dead 3 1-3"]
+    assert lines[at + 1 :][:2] == ["n2 suspect 4 1 0,3-4,7", "n3 dead 0 1-3"]
 
 
 def test_a_node_that_knows_no_other_tells_of_no_owners(run):
     """A single node needs no owners table, and its lack of replicas is no fault."""
     status, lines, out = ask(run, told(under_replicated=some(0, 1), nodes=[node("n1")]))
-    assert (status, len(lines)) == (0, 5)
+    assert (status, len(lines)) == (0, 5), lines
     assert "fewer" not in out
 
 
@@ -106,7 +107,26 @@ def test_tables_have_a_table_of_their_own(run):
     assert status == 0
     assert "table kind node member partitions lacks" in lines
     assert "carts hash n1 alive 16" in lines
-    assert "n2 dead 16 1,234 records, for 3.0 s" in lines
+    assert "n2 dead 0 16 replicas are down; 1,234 records, for 3.0 s" in lines
+
+
+def test_equal_lines_are_one(run):
+    """Nodes of a table that differ only in the name share a line, and so do the owners of equal databases."""
+    nodes = [{"node": name, "state": "alive", "partitions": 16} for name in ("n1", "n2", "n3")]
+    carts = {"kind": "hash", "replication": 2, "partition_count": 16, "nodes": nodes, "unwell": []}
+    _, lines, _ = ask(run, {f"geo{number:03}": told()["geo"] for number in range(100)} | {"carts": carts})
+    assert "carts hash n1, n2 and n3 alive 16" in lines
+    assert len([line for line in lines if "n2 suspect" in line]) == 1
+    assert len([line for line in lines if "ACTIVE" in line]) == 100
+
+
+def test_members_have_their_states_and_addresses():
+    """Each member has a row."""
+    members = [{"node": "n1", "state": "alive", "address": "a:1"}, {"node": "n2", "state": "dead", "address": "a:2"}]
+    made = members_table(decode_list(MemberReport, members))
+    assert [[str(cell) for cell in column.cells] for column in made.columns] == [
+        ["n1", "n2"], ["alive", "dead"], ["a:1", "a:2"],
+    ]  # fmt: skip
 
 
 def test_what_moves_has_a_column(run):
