@@ -25,7 +25,7 @@ POLL_S = 0.02
 SERVER = re.compile(r"(?:^|[\s/])gossipkv (serve|cluster up|http)\b(?!.*--(?:detach|help))", re.DOTALL)
 FOLLOWER = re.compile(r"(?:^|[\s/])gossipkv .*--watch\b")
 READY = re.compile(r"^ready |Ctrl-C ends the cluster", re.MULTILINE)
-PLACES = re.compile(r"(?<![\w.}/])/(?=(?:tmp|srv|etc|opt|var/lib)(?:/|\b))")
+PLACES = re.compile(r"(?:(?<![\w.}/])|(?<=://)|(?<=:///))/(?=(?:tmp|srv|etc|opt|var/lib)(?:/|\b))")
 NODES, GATEWAYS = range(7070, 7090), range(8080, 8100)  # The ports of the pages.
 PORT = re.compile(r"(?<![\d.])(?:70[78]\d|80[89]\d)(?![\d.])")
 LISTENS = re.compile(r"--(?:http-|resp-)?listen[ =]\S*?(\d+)(?=\s|$)")
