@@ -7,7 +7,9 @@ index.rst.  `versions.json`, above the versions, lists those that were built; si
 from __future__ import annotations
 
 import json
+import os
 import re
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[1]
 FORGE: Final = gossipkv.errors.DOCS.removesuffix("/docs")
+REPOSITORY: Final = FORGE.removesuffix("/blob/main")
+NESTED: Final = tomllib.loads((ROOT / "docs" / "site" / "nested.toml").read_text(encoding="utf-8"))
 
 project = "GossipKV"
 author = "The GossipKV authors"
@@ -31,8 +35,9 @@ default_role = "code"  # Docstrings are Markdown in this.
 smartquotes = False  # Options begin with two hyphens.
 highlight_language = "text"
 suppress_warnings = ["ref.python"]  # Three clients are called `Client`.
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["README.md"]  # index.rst has its text.
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["README.md"]  # The forge's list of the pages; the site has its navigation.
+copybutton_prompt_text = "$ "  # A button copies the commands without their output.
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["html_image"]
@@ -45,7 +50,13 @@ html_css_files = ["site.css"]
 html_js_files = ["versions.js"]
 html_show_sphinx = False
 html_copy_source = False
-html_theme_options: dict[str, list[str]] = {"top_of_page_buttons": []}
+html_search_scorer = str(ROOT / "docs" / "site" / "search.js")
+html_theme_options: dict[str, object] = {
+    "source_repository": REPOSITORY,
+    "source_branch": "main",
+    "source_directory": "docs/",
+    "footer_icons": [{"name": "GitHub", "url": REPOSITORY, "html": "Source code", "class": ""}],
+}
 
 autodoc_member_order = "bysource"
 autodoc_type_aliases = {"Value": "Value", "Detail": "Detail", "Key": "Key"}
@@ -59,20 +70,33 @@ INTERNAL: Final = {
 }  # fmt: skip
 
 
-def lead_to_the_forge(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Let links to files that are no pages of the site lead to the forge."""
-    folder = (ROOT / "docs" / page).parent
-
-    def changed(link: re.Match[str]) -> str:
-        path = (folder / link[1]).resolve()
-        is_page = path.is_relative_to(ROOT / "docs") and path.suffix in {".md", ".svg", ".png"}
-        return link[0] if is_page or not path.exists() else f"]({FORGE}/{path.relative_to(ROOT)}{link[2]})"
-
+def prepare(app: Sphinx, page: str, source: list[str]) -> None:
+    """Let links to files that are no pages of the site lead to the forge, and nest other pages below this one."""
+    if page == root_doc:  # It includes the README, whose links begin at the root.
+        front = Path(app.doctreedir) / "front.md"
+        text = linked((ROOT / "README.md").read_text(encoding="utf-8"), ROOT)
+        front.write_text(text.replace("](docs/", "](").replace('src="docs/', 'src="'), encoding="utf-8")
+        source[0] = source[0].replace("../README.md", os.path.relpath(front, ROOT / "docs"))
+        return
     if page.startswith("development/figures/"):  # The page of measurements links them.
         source[0] = f"---\norphan: true\n---\n{source[0]}"
     elif page == "reference/messages":  # Every search would find all texts of the program.
         source[0] = f"---\nnosearch: true\n---\n{source[0]}"
-    source[0] = re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", changed, source[0])
+    source[0] = linked(source[0], (ROOT / "docs" / page).parent)
+    if below := NESTED.get(page):
+        source[0] += "\n```{toctree}\n:hidden:\n\n" + "".join(f"/{each}\n" for each in below) + "```\n"
+
+
+def linked(text: str, folder: Path) -> str:
+    """Return a text of Markdown whose links to files that are no pages of the site lead to the forge."""
+
+    def changed(link: re.Match[str]) -> str:
+        path = (folder / link[1]).resolve()
+        is_page = path.is_relative_to(ROOT / "docs") and path.suffix in {".md", ".svg", ".png"}
+        is_page = is_page and path.name != "README.md"
+        return link[0] if is_page or not path.exists() else f"]({FORGE}/{path.relative_to(ROOT)}{link[2]})"
+
+    return re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", changed, text)
 
 
 def skip_internal(_app: Sphinx, _what: str, name: str, member: object, *_: object) -> bool | None:
@@ -106,7 +130,7 @@ def setup(app: Sphinx) -> None:
     """Connect the functions above."""
     blocking.__name__ = "gossipkv.blocking"  # Its name for users.
     app.add_lexer("mermaid", TextLexer)
-    app.connect("source-read", lead_to_the_forge)
+    app.connect("source-read", prepare)
     app.connect("autodoc-skip-member", skip_internal)
     app.connect("autodoc-process-signature", show_awaited)
     app.connect("build-finished", list_versions)

@@ -1,4 +1,4 @@
-"""Each secret is changed while a cluster is read, by the steps of docs/operators/security.md, and no read fails.
+"""Each secret is changed while a cluster is read, by the steps of docs/operators/rotate-secrets.md, and no read fails.
 
 Each of two nodes has a part of the keys, with TLS for clients and between nodes, users and sealed gossip. After each
 step a third node joins, which authenticates to both, and both to it.

@@ -128,7 +128,18 @@ CLAIMS = (
     Claim("docs/operators/monitoring.md", "console", 1, "not run: shows a node before it is ready", "not ready"),
     Claim("docs/operators/monitoring.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),
     Claim("docs/operators/monitoring.md", "yaml", 2, f"{HERE}test_configurations_of_others_can_be_read"),
-    Claim("docs/operators/running.md", "sh", 1, "not run: installs a wheel for all users of a machine", "/opt/"),
+    Claim("docs/install.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv .venv"),
+    Claim(
+        "docs/install.md",
+        "sh",
+        2,
+        "tests/ci/deploy/test_install.py::test_one_line_says_where_the_package_is",
+        "0.1.0/bin",
+    ),
+    Claim(
+        "docs/install.md", "sh", 1, "tests/ci/deploy/test_install.py::test_one_line_says_where_the_package_is", "PIP_"
+    ),
+    Claim("docs/install.md", "sh", 2, "not run: needs a container engine", "docker"),
     Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_lost_tables_are_forgotten", "--forget-tables"),
     Claim("docs/operators/backups.md", "sh", 8, f"{HERE}test_a_lost_cluster_comes_back"),
     Claim(
@@ -202,28 +213,33 @@ REDIS_PORT = {"redis-cli ": "redis-cli -p 8099 ", "-p 8099 -p 6379": "-p 8099", 
 FOLLOWED: dict[str, Stage] = {
     "README.md": Stage(words=REDIS_PORT),
     "docs/users/start.md": Stage(),
-    "docs/tutorial.md": Stage(),
     "docs/users/publish.md": Stage(),
-    "docs/users/tables.md": Stage(),
     "docs/users/read.md": Stage(),
-    "docs/users/redis.md": Stage(words=REDIS_PORT),
+    "docs/users/tables.md": Stage(),
+    "docs/tutorial.md": Stage(),
     "docs/users/your-table.md": Stage(
         prelude="import pyarrow\nframe, path = pyarrow.table({'key': ['k'], 'value': ['v']}), 'version'"
     ),
+    "docs/users/http.md": Stage(),
+    "docs/users/redis.md": Stage(words=REDIS_PORT),
+    "docs/users/keyspace.md": Stage(),
     "docs/users/offline-builds.md": Stage(
         prelude="key, partitions, partition, records, directory = b'k', 1, 0, [(b'k', b'v')], 'of-tasks'"
     ),
-    "docs/users/keyspace.md": Stage(),
-    "docs/users/http.md": Stage(),
     "docs/users/wire.md": Stage(),
     "docs/users/load-test.md": Stage(words=SHORTER),
 }
 
 # The other pages, each of which a reader types by itself.
 RUN: dict[str, Stage] = {
+    "docs/users/asyncio-service.md": Stage(),
+    "docs/users/change-feeds.md": Stage(),
+    "docs/users/delta-and-iceberg.md": Stage(),
+    "docs/users/partitions.md": Stage(the_start),
     "docs/operators/cluster.md": Stage(datasets),
     "docs/operators/gossip.md": Stage(a_node),
     "docs/operators/monitoring.md": Stage(the_start),
+    "docs/operators/rotate-secrets.md": Stage(a_place_for_secrets),
     "docs/operators/running.md": Stage(a_node),
     "docs/operators/security.md": Stage(a_place_for_secrets),
     "docs/operators/status-page.md": Stage(the_start),
@@ -278,7 +294,7 @@ def is_test(name: str) -> bool:
 def run_blocks(page: str, stage: Stage, reader: Reader) -> None:
     stage.prepare(reader)
     for block in blocks_of(page):
-        if block.language == "toml":
+        if block.language == "toml" or (block.language == "python" and FILE.match(block.text)):
             save(block, reader)
         elif block.language in RUNNABLE and not claims_on(block) and can_run(block):
             run_block(block, stage, reader)
@@ -406,11 +422,14 @@ def test_what_needs_a_program_was_run(program: str) -> None:
     assert program in {name for page in STAGES for block in blocks_of(page) for name in programs_of(block)}
 
 
-@pytest.mark.parametrize(("page", "more"), [("docs/users/start.md", "."), ("docs/tutorial.md", "'.[parquet]' duckdb")])
+@pytest.mark.parametrize(
+    ("page", "more"),
+    [("docs/users/start.md", "."), ("docs/tutorial.md", "'.[parquet]' duckdb"), ("docs/install.md", ".")],
+)
 def test_a_reader_installs_as_the_readme_does(page: str, more: str) -> None:
     """The page's first line begins the README's line, which continuous integration runs; the second activates."""
-    (block,) = (block for block in blocks_of(page) if "-m venv" in block.text)
-    install, activate = block.text.splitlines()
+    (block,) = (block for block in blocks_of(page) if "-m venv .venv" in block.text)
+    install, activate, *_ = block.text.splitlines()
     (readme, _) = (block.text for block in blocks_of("README.md") if "-m venv" in block.text)
     assert install.endswith(f" {more}")
     assert readme.startswith(f"{install.removesuffix(more)}. && ")

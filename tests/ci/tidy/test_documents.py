@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,10 +87,23 @@ def test_every_page_is_listed() -> None:
     assert unlisted(ROOT) == set()
 
 
+def groups() -> list[list[str]]:
+    """Return the pages of each group of the site's navigation."""
+    text = (ROOT / "docs" / "index.rst").read_text(encoding="utf-8")
+    return [re.findall(r"(?m)^   ([\w/.-]+)$", group) for group in text.split(".. toctree::")[1:]]
+
+
+def test_the_navigation_is_short() -> None:
+    """A reader of the site chooses among at most seven groups of at most eight pages."""
+    assert len(groups()) <= 7
+    assert [group for group in groups() if not 0 < len(group) <= 8] == []
+
+
 def test_every_page_has_its_place_on_the_site() -> None:
-    """The navigation in docs/index.rst has each page once; the figures need none, since a page links them."""
+    """The navigation has each page once; the figures need none, since a page links them."""
     docs = ROOT / "docs"
-    placed = re.findall(r"(?m)^   ([\w/.-]+)$", (docs / "index.rst").read_text(encoding="utf-8"))
+    nested = tomllib.loads((docs / "site" / "nested.toml").read_text(encoding="utf-8"))
+    placed = [page for group in groups() for page in group] + [page for pages in nested.values() for page in pages]
     found = {page.relative_to(docs).with_suffix("").as_posix() for page in [*docs.rglob("*.md"), *docs.glob("*/*.rst")]}
     figures = {page for page in found if page.startswith("development/figures/")}
     assert sorted(placed) == sorted(found - figures - {"README"})

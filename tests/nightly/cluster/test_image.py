@@ -54,7 +54,7 @@ def stages() -> list[list[tuple[str, str]]]:
             found.append([])
         elif found:
             found[-1].append((word, rest))
-    return found
+    return [stage for stage in found if stage]  # The first `FROM` only names the base image.
 
 
 def words(stage: list[tuple[str, str]], wanted: str) -> list[str]:
@@ -102,4 +102,5 @@ def test_the_steps_of_the_image(tmp_path: Path) -> None:
         health=shlex.join(json.loads(words(image, "HEALTHCHECK")[0].partition("CMD ")[2])),
         signal=words(image, "STOPSIGNAL")[0].removeprefix("SIG"),
     )
-    run(tmp_path / "image", wheels, [*words(image, "RUN"), f"unshare --net sh -e -c {shlex.quote(live)}"])
+    copied = [f"cp -R {rest}" for rest in words(image, "COPY") if not rest.startswith("--from=")]  # From the context.
+    run(tmp_path / "image", wheels, [*copied, *words(image, "RUN"), f"unshare --net sh -e -c {shlex.quote(live)}"])
