@@ -31,6 +31,7 @@ SHOWN = (
     *("index", "tutorial", "users/read", "users/wire", "operators/placement"),
     *(f"reference/{page}" for page in ("commands", "methods", "metrics", "python", "settings")),
 )
+EXPLAINED = {"ttl": "users/tables", "backup": "operators/backups", "asyncio": "users/asyncio-service"}
 TALL = 1600  # Pixels of a page that a screenshot shows.
 
 
@@ -151,3 +152,29 @@ def test_pages_fit_their_screens(site: Path, address: str, tmp_path: Path) -> No
     finally:
         browser.quit()
     assert (wide, said, offered) == ([], [], [gossipkv.__version__, "0.0.9"])
+
+
+@chromium.chromium_is_there
+@pytest.mark.timeout(1800)
+def test_a_word_is_found_where_it_is_explained(site: Path, address: str, tmp_path: Path) -> None:
+    """The first result of a search explains the word; blocks have buttons that copy them, and pages link the code."""
+    browser = chromium.start(tmp_path)
+    found = {}
+    summary = "return document.querySelector('#search-results .search-summary')?.innerText"
+    first = "return document.querySelector('#search-results li > a').getAttribute('href')"
+    try:
+        for word in EXPLAINED:
+            chromium.visit(browser, f"{address}/{gossipkv.__version__}/search.html?q={word}")
+            chromium.until(lambda: "found" in (browser.execute_script(summary) or ""))
+            found[word] = browser.execute_script(first).partition(".html")[0]
+        chromium.visit(browser, f"{address}/{gossipkv.__version__}/install.html")
+        buttons, blocks = (
+            browser.execute_script(f"return document.querySelectorAll({css!r}).length")
+            for css in ("button.copybtn", "div.highlight pre")
+        )
+        leads = browser.execute_script("return [...document.querySelectorAll('footer a')].map(a => a.href)")
+    finally:
+        browser.quit()
+    assert found == EXPLAINED
+    assert buttons == blocks > 5
+    assert errors.DOCS.removesuffix("/blob/main/docs") in leads
