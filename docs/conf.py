@@ -80,8 +80,6 @@ def prepare(app: Sphinx, page: str, source: list[str]) -> None:
         return
     if page.startswith("development/figures/"):  # The page of measurements links them.
         source[0] = f"---\norphan: true\n---\n{source[0]}"
-    elif page == "reference/messages":  # Every search would find all texts of the program.
-        source[0] = f"---\nnosearch: true\n---\n{source[0]}"
     source[0] = linked(source[0], (ROOT / "docs" / page).parent)
     if below := NESTED.get(page):
         source[0] += "\n```{toctree}\n:hidden:\n\n" + "".join(f"/{each}\n" for each in below) + "```\n"
