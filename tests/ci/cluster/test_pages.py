@@ -89,6 +89,7 @@ class Stage:
     prelude: str = ""
 
 
+INSTALL = "tests/ci/deploy/test_install.py::test_one_line_says_where_the_package_is"
 CLAIMS = (
     Claim("README.md", "sh", 2, "tests/ci/tidy/test_documents.py::test_the_readme_has_two_lines", "-m venv"),
     Claim("docs/users/start.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
@@ -129,16 +130,8 @@ CLAIMS = (
     Claim("docs/operators/monitoring.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),
     Claim("docs/operators/monitoring.md", "yaml", 2, f"{HERE}test_configurations_of_others_can_be_read"),
     Claim("docs/install.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv .venv"),
-    Claim(
-        "docs/install.md",
-        "sh",
-        2,
-        "tests/ci/deploy/test_install.py::test_one_line_says_where_the_package_is",
-        "0.1.0/bin",
-    ),
-    Claim(
-        "docs/install.md", "sh", 1, "tests/ci/deploy/test_install.py::test_one_line_says_where_the_package_is", "PIP_"
-    ),
+    Claim("docs/install.md", "sh", 2, INSTALL, "0.1.0/bin"),
+    Claim("docs/install.md", "sh", 1, INSTALL, "PIP_"),
     Claim("docs/install.md", "sh", 2, "not run: needs a container engine", "docker"),
     Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_lost_tables_are_forgotten", "--forget-tables"),
     Claim("docs/operators/backups.md", "sh", 8, f"{HERE}test_a_lost_cluster_comes_back"),
