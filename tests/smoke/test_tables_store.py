@@ -23,7 +23,7 @@ def test_a_store_through_kills(data, tmp_path):
         node.ready()
         told = tables_of(node)
         assert (told["state"], told["why"], told["store"], told["life"]) == ("open", None, store, 2)
-        assert "tables: open, life 2" in gossipkv("status", node=node.address).stdout.decode()
+        assert "tables: open, life 2" in gossipkv("status", "--verbose", node=node.address).stdout.decode()
         done = gossipkv("verify", data)
         assert (done.returncode, done.stdout[:8]) == (0, b"3 files,"), done
         assert json.loads(gossipkv("inspect", data, "--json").stdout)["tables"]["life"] == 2

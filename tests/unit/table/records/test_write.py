@@ -404,7 +404,7 @@ def test_more_than_the_log_takes(records):
 
 
 def test_the_limits_are_told():
-    page = (Path(__file__).parents[4] / "docs" / "users" / "tables.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "users" / "wire.md").read_text(encoding="utf-8")
     assert put.help is not None
     for text in (page, put.help):
         assert f"{MAX_KEY_BYTES:,} bytes" in text
