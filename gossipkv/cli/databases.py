@@ -8,7 +8,7 @@ import click
 
 from gossipkv.cli import CommandGroup
 from gossipkv.cli.help import Command
-from gossipkv.cli.options import JSON, AskedNodes, ask_map, ask_within
+from gossipkv.cli.options import JSON, AskedNodes, ask_map, ask_within, kinds_of
 from gossipkv.cli.output import tell
 from gossipkv.errors import BadRequest, UnknownVersion
 from gossipkv.status.reports import status_report
@@ -68,8 +68,7 @@ def rollback(name: str, version: str | None, nodes: AskedNodes, *, as_json: bool
     the bad version from the source, or publish a newer version.
     """
     with nodes.connect() as client:
-        kinds = {database.get("name"): database.get("kind") for database in client.databases()}
-        if kinds.get(name, "dataset") != "dataset":
+        if kinds_of(client).get(name, "dataset") != "dataset":
             raise BadRequest(
                 f"{name} is a table, which has no versions to return to; `gossipkv restore` brings back the records "
                 "of a backup"

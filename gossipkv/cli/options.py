@@ -178,13 +178,18 @@ def nodes_or_usual(nodes: Sequence[Address]) -> Sequence[Address]:
         raise click.UsageError(str(error)) from None
 
 
+def kinds_of(client: blocking.Client) -> dict[str, str]:
+    """Return the kind of each database that the asked node knows."""
+    return {plain(database.get("name")): plain(database.get("kind")) for database in client.databases()}
+
+
 def explain_unknown(client: blocking.Client, error: UnknownDatabase) -> None:
     """Add to an error about an unknown database which ones the node knows."""
     name = error.details.get("database")
     with contextlib.suppress(GossipKVError):
         if not isinstance(name, str):
             return
-        kinds = {plain(database.get("name")): plain(database.get("kind")) for database in client.databases()}
+        kinds = kinds_of(client)
         if name in kinds:  # The command was for the other kind.
             words = "dataset, not a table" if kinds[name] == "dataset" else "table, not a dataset"
             error.message = f"{name} is a {words}"

@@ -118,8 +118,9 @@ class AuditedRequest:
 
 def _words(value: Raw) -> str:
     """Return a parameter for people, without secrets."""
-    is_long = isinstance(value, list | bytes | str) and len(value) > MAX_CHARACTERS
+    is_long = False
     if isinstance(value, list | bytes | str):
+        is_long = len(value) > MAX_CHARACTERS
         value = value[:MAX_CHARACTERS]  # More is not shown, and would take the serving thread's time.
     if isinstance(value, list):
         text = ",".join(map(_words, value))
