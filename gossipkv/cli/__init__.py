@@ -67,7 +67,7 @@ import gossipkv
 from gossipkv import garbage
 from gossipkv.cli.help import COMMANDS, GROUPS, NODES_KEY, Command, write_end
 from gossipkv.cli.output import note
-from gossipkv.cli.usage import near, node_address, usage_text
+from gossipkv.cli.usage import node_address, usage_text
 from gossipkv.errors import (
     WRITES_ARE,
     BadRequest,
@@ -80,6 +80,7 @@ from gossipkv.errors import (
 )
 from gossipkv.interrupt import INTERRUPTED, raise_again, repeat_dropped
 from gossipkv.processes.streams import flush_or_drop
+from gossipkv.settings.nearest import near
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

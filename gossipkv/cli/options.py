@@ -15,10 +15,11 @@ from gossipkv.address import parse_address
 from gossipkv.cli.credentials import credential_options, credentials
 from gossipkv.cli.help import NODES_KEY, ConnectionOption
 from gossipkv.cli.output import CommandOutput
-from gossipkv.cli.usage import near, node_address
+from gossipkv.cli.usage import node_address
 from gossipkv.client import blocking, reads
 from gossipkv.errors import GossipKVError, Unavailable, UnknownDatabase
 from gossipkv.settings import quantity
+from gossipkv.settings.nearest import near
 from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
 from gossipkv.settings.setting import NAME_FORM, read_name
 from gossipkv.status.words import names_text, plain

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from gossipkv.address import Address, parse_address
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from gossipkv.settings.nearest import near
 
 # Click's form of a value that it refuses: `'ten' is not a valid integer.`, `0 is not in the range x>=1.`
 _REFUSED: Final = re.compile(r"('.*'|\S+) (?:is not|does not match) .*")
@@ -23,11 +20,6 @@ def node_address(text: str) -> Address:
         return parse_address(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-
-
-def near(name: str, names: Iterable[str]) -> str:
-    """Return words that name the nearest of `names`; empty if none is near."""
-    return "".join(f"; the nearest is {found}" for found in difflib.get_close_matches(name, [*names], n=1))
 
 
 def usage_text(error: click.ClickException) -> str:

@@ -23,7 +23,7 @@ from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat, other_format
 from gossipkv.processes.program import command
 from gossipkv.settings import config
-from gossipkv.settings.databases import nearest
+from gossipkv.settings.nearest import nearest
 from gossipkv.settings.setting import read_advertised
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ unknown: a run without an answer has no p99, and must not succeed under a limit.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.loadtest import figures
 from gossipkv.loadtest.measures import ALL, COUNTS, LATENCIES, MEASURES, asked, measured
 from gossipkv.loadtest.plan import KINDS
+from gossipkv.settings.nearest import near
 
 if TYPE_CHECKING:
     from gossipkv.loadtest.result import Result
@@ -86,8 +86,7 @@ def parse(text: str) -> Limit:
         raise ValueError(f"expected a metric, > or <, and a quantity, {EXAMPLE}")
     metric, kind, unit = match["metric"], match["kind"] or ALL, match["unit"]
     if metric not in METRICS:
-        near = difflib.get_close_matches(metric, METRICS, n=1)
-        raise ValueError(f"unknown metric {metric!r}" + (f"; the nearest is {near[0]}" if near else _all_metrics()))
+        raise ValueError(f"unknown metric {metric!r}{near(metric, METRICS) or _all_metrics()}")
     if kind != ALL and (kind not in KINDS or metric not in LATENCIES):
         raise ValueError(f"only a latency can have a kind ({', '.join(KINDS)}), such as get.p99; got {kind}.{metric}")
     return Limit(

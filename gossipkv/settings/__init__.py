@@ -4,6 +4,7 @@ Read in this order:
 
     quantity.py        durations, sizes and rates as people write them
     setting.py         one setting: its description for people, and the parsing of its text
+    nearest.py         the name that was probably meant, for errors
     masking.py         removal of secrets from messages
     toml_lines.py      the line of a name in the file, for messages
     node_variables.py  environment variables of client commands

@@ -31,11 +31,12 @@ from gossipkv.address import Address, parse_address
 from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError
 from gossipkv.settings.access import AccessSettings
-from gossipkv.settings.databases import DatabaseSettings, nearest, read_databases, read_options
+from gossipkv.settings.databases import DatabaseSettings, read_databases, read_options
 from gossipkv.settings.datasets import DatasetSettings, ReplicationSettings, SourceSettings
 from gossipkv.settings.gossip import GossipSettings
 from gossipkv.settings.http import HttpSettings, expected_hosts
 from gossipkv.settings.masking import Option, is_url, mask_url
+from gossipkv.settings.nearest import nearest
 from gossipkv.settings.node_variables import NODE_VARIABLE, TOKEN_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.serving import RespSettings, ServingSettings

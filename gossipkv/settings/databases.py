@@ -9,7 +9,6 @@ again on SIGHUP.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -18,10 +17,11 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from gossipkv.errors import ConfigError
 from gossipkv.settings.csv_dialect import CsvDialect
 from gossipkv.settings.http import MEDIA_TYPE_FORM, is_media_type
+from gossipkv.settings.nearest import nearest
 from gossipkv.settings.setting import THOUSANDTHS, count, ratio, say, switch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from gossipkv.settings.masking import Option
     from gossipkv.settings.setting import Setting
@@ -220,11 +220,6 @@ class Where(Protocol):
     """Returns the place of a name: `where("geo", "format")` is `FILE:12`."""
 
     def __call__(self, *names: str) -> str: ...
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the known name that was probably meant."""
-    return difflib.get_close_matches(name, list(names), n=1, cutoff=0)[0]
 
 
 def read_databases(table: object, where: Where) -> Mapping[str, DatabaseSettings]:

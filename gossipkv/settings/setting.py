@@ -5,7 +5,6 @@ Functions for each kind (`duration`, `size`, `count`, …) make a section's fiel
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from gossipkv.address import Address, parse_address
 from gossipkv.settings.masking import is_url, mask_url
+from gossipkv.settings.nearest import near
 from gossipkv.settings.node_variables import APART, OWN_NAME
 from gossipkv.settings.quantity import DURATION, RATE, SIZE, parse, show
 
@@ -207,8 +207,7 @@ def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) ->
 
     def read(text: str) -> str:
         if text.strip() not in options:
-            nearest = difflib.get_close_matches(text.strip().lower(), options, n=1)
-            raise ValueError(f"not an allowed word{''.join(f'; the nearest is {word}' for word in nearest)}")
+            raise ValueError(f"not an allowed word{near(text.strip().lower(), options)}")
         return text.strip()
 
     return plain(default, "choice", default, " or ".join(options), read, meaning=meaning, why=why)
