@@ -183,14 +183,17 @@ def test_curl_gets_each_event_as_it_comes(cluster, index):
 
 @contextmanager
 def streams(node, count):
-    """Open streams at a node; each has got its head."""
+    """Open streams at a node as soon as it takes them."""
+
+    def open_one():
+        connection = stack.enter_context(closing(dial(node)))
+        connection.sendall(request("GET", "/t/", b"", EVENTS))
+        return connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
     with ExitStack() as stack:
-        opened = []
         for _ in range(count):
-            opened.append(stack.enter_context(closing(dial(node))))
-            opened[-1].sendall(request("GET", "/t/", b"", EVENTS))
-            assert opened[-1].recv(1 << 16).startswith(b"HTTP/1.1 ")
-        yield opened
+            until(open_one, bool)
+        yield
 
 
 def feeds_fit(node, count):
@@ -212,13 +215,11 @@ def feeds_fit(node, count):
 def test_streams_that_clients_left_free_their_places(cluster, index):
     node = cluster.node(index)
     for _ in range(3):
-        with streams(node, MAX_FEEDS // 2):
-            until(lambda: feeds_fit(node, MAX_FEEDS), lambda fit: not fit, within_s=5)
-            # This address has its half of the places.
+        with streams(node, MAX_FEEDS // 2):  # This address has its half of the places.
             with closing(dial(node)) as one_more:
                 one_more.sendall(request("GET", "/t/", b"", EVENTS))
                 assert answers(one_more, ["GET"])[0][0] == 429
-        until(lambda: feeds_fit(node, MAX_FEEDS), bool, within_s=5)
+        until(lambda: feeds_fit(node, MAX_FEEDS), bool)
 
 
 def test_a_stream_goes_on_at_another_node_when_its_own_ends(cluster):

@@ -50,7 +50,7 @@ OTHER_READERS = ("docs/operators/", "docs/development/", "docs/reference/")
 # Helm's commands take the name of a release, which is no command.
 COMMAND = re.compile(r"(?:^|(?<!install)(?<!upgrade)[\s/(])gossipkv (?!demo$)([^|;&#)\n]+)")
 NO_COMMANDS = {"gossipkv packets 1"}  # This is a word of a key's derivation.
-HEARD = re.compile(r"gossipkv (?:members|tree)\b")
+HEARD = re.compile(r"gossipkv (?:members|tree)\b|^cat ")
 LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b|^cat \S+\.log$")
 UNBUILT = "has no version ready yet"
 MOMENT_S = 60
