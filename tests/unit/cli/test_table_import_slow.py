@@ -206,6 +206,9 @@ def test_a_refused_batch_is_placed(run, node, tmp_path):
     done = run("table", "import", "t", tsv(tmp_path / "t.tsv", list(RECORDS.items())[:200]))
     assert done.status == 2
     assert "t.tsv: one of the records 41 to 80: the key has no time" in done.err
+    node.fails = {number: ["BAD_REQUEST", "t is a dataset", {"database": "t"}] for number in range(9, 999)}
+    done = run("table", "import", "t", tmp_path / "t.tsv")
+    assert ("t is a dataset" in done.err, "one of the records" in done.err) == (True, False)
 
 
 @pytest.mark.usefixtures("small")
