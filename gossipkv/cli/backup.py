@@ -171,7 +171,8 @@ def restore(source: str, tables: tuple[str, ...], new_name: str | None, nodes: A
     fewer = answer.get("fewer")
     for name, told in sorted(fewer.items()) if isinstance(fewer, dict) else ():
         if isinstance(told, dict):
-            without = f"; members without one: {_named(told.get('left_out'), 'none')}"
+            left_out = told.get("left_out")
+            without = f"; members without one: {_named(left_out, 'none')}" if left_out else ""
             note(f"gossipkv: {name} has {plain(told.get('replicas'))} of {plain(told.get('wanted'))} replicas{without}")
     holds = answer.get("holds")
     for name, why in sorted(holds.items()) if isinstance(holds, dict) else ():

@@ -111,7 +111,7 @@ ANY_KEY: Final = b"any"
 
 
 class Unread(NamedTuple):
-    """A dataset that a node does not answer for, or the source as a whole."""
+    """A dataset that a node does not answer for, or its source or status as a whole."""
 
     database: str
     node: str
@@ -120,7 +120,7 @@ class Unread(NamedTuple):
 
 
 def unread(nodes: Iterable[NodeStatus]) -> Iterator[Unread]:
-    """Yield datasets that cannot be read at these nodes, in order; of a silent node, any dataset."""
+    """Yield datasets that cannot be read at these nodes, in order; of a silent node, its status."""
     for node in nodes:
         try:
             with blocking.Client([node.address], timeout_ms=ANSWER_MS, follows=False) as client:
@@ -130,7 +130,7 @@ def unread(nodes: Iterable[NodeStatus]) -> Iterator[Unread]:
                     if database.get("kind", "dataset") == "dataset":
                         yield from _unread(client, str(database["name"]), node)
         except GossipKVError as error:
-            yield Unread("any dataset", node.name, error.message, isinstance(error, TimedOut))
+            yield Unread("the status", node.name, error.message, isinstance(error, TimedOut))
 
 
 def _unread(client: blocking.Client, database: str, node: NodeStatus) -> Iterator[Unread]:

@@ -107,9 +107,9 @@ class Listing:
         if active is None or active <= newest:
             return None
         return (
-            f"the source went back, or lags: its newest version is {newest}, and the active version {active} is gone "
-            f"from it; nodes never go back by themselves; run `gossipkv rollback {database} {newest}`, or publish a "
-            "newer version"
+            f"the source went back, or lags: its newest version is {newest}, and the active version {active} is not "
+            "there; if it was never, give all nodes the same source; nodes never go back by themselves: run "
+            f"`gossipkv rollback {database} {newest}`, or publish a newer version"
         )
 
 

@@ -193,8 +193,8 @@ class DatasetJudge:
         level: Level = ATTENTION if comes else TROUBLE
         if failure.file is None or failure.again:
             return level, text, None
-        there = f"or remove {self.name} {version} there; the build is retried by itself"
-        return level, text, f"Repair {failure.file} at the source, {there}."
+        ways = f"Repair {failure.file} at the source, or the settings of {self.name} at all nodes"
+        return level, text, f"{ways}, or remove {self.name} {version}; the build is retried by itself."
 
     def _contents(self, version: str) -> Iterator[Finding]:
         """Yield differing files of one name, and unpublished statements."""

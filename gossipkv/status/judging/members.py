@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.judging.tables import placed_away
@@ -49,6 +50,9 @@ _OF_NODES: Final[tuple[tuple[str, Level, str, str | None], ...]] = (
 
 _RELEASES: Final = "Run compatible releases: upgrade all nodes to one release before the next, and go back likewise."
 
+_UUID: Final = re.compile("[0-9a-f]{32}")  # It stands for the name of a node if another node has that name now.
+_SAFELY: Final = "; without `--yes` it only says what may be lost."
+
 _WORST_LAST: Final = ("alive", "silent", "suspect", "dead")
 _OF_TABLES: Final = frozenset(("tables_closed", "tables_lost", "log_damage", "copies_aside"))
 
@@ -88,15 +92,19 @@ def removed_nodes(stated: Statements) -> frozenset[str]:
 
 def _replacing(stated: Statements, names: list[str]) -> str:
     """Return advice for nodes that are down, by the data that they may hold."""
+    placed = sorted(placed_away(stated.all_tables).keys() & names)
+    if placed and _UUID.fullmatch(placed[0]):
+        replace = f"`gossipkv node replace {placed[0]} NODE --force --yes`"
+        return f"If another node took the name of {placed[0]}, run {replace} with that name for NODE{_SAFELY}"
     ways = [f"Start {some_text(names)} again"]
     if stated.has_datasets:
         ways.append(f"replace {names[0]} by a new node with its `shard_id`")
     advice = f"{', or '.join(ways)}."
-    if placed := sorted(placed_away(stated.all_tables).keys() & names):
+    if placed:
         lost = placed[0]
         advice += (
-            f" If the disk of {lost} is lost, start {lost} with an empty disk, and run "
-            f"`gossipkv node replace {lost} {lost} --force --yes`; without `--yes` it only says what may be lost."
+            f" If the disk of {lost} is lost, start {lost} with an empty disk (under TLS, with a new certificate), and "
+            f"run `gossipkv node replace {lost} {lost} --force --yes`{_SAFELY}"
         )
     return advice
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # Moving copies have these states, in this order.
 LOOK_ASIDE: Final = "List the quarantined replicas (`gossipkv table quarantine list`)."
 LATE_S: Final = 1.0  # A shorter lag is normal replication, and a shorter copy not worth a word.
-LEFT: Final = frozenset(("left", "removed"))  # Acceptors in these states are not to start again.
-ABSENT: Final = LEFT | {"dead", "gone"}
+LEFT: Final = frozenset(("left", "removed", "gone"))  # Acceptors in these states are not to start again.
+ABSENT: Final = LEFT | {"dead"}
 
 
 def of_table(name: str, entries: Entries, here: Collection[str]) -> Iterator[Reason]:
@@ -200,7 +200,7 @@ def of_acceptors(
         when = f"If {first} does not come back" if found <= LEFT else start
         yield Reason(
             ATTENTION,
-            f"{names} ({how}) {are} of {some_text(voted)}: without a majority of acceptors nothing can be decided",
+            f"{names} ({how}) {are} of {some_text(voted)}: the others are a majority, and decide without",
             None,
             f"{when}, {replace}, or {leave}.",
             is_of_tables=True,

@@ -372,7 +372,7 @@ def test_keys_that_are_to_change(served: Secured, version: str, command_letter: 
         (
             GET,
             msgpack.packb(
-                [1, 7, ["BAD_REQUEST", "this port of the node speaks TLS; the connection is closed", {}], None]
+                [1, 7, ["BAD_REQUEST", "this port of the node speaks TLS: connect with `--ca FILE`", {}], None]
             ),
         ),
         (b"\x80\x2e\x01\x03", b""),

@@ -49,6 +49,10 @@ def test_an_empty_cluster_is_told_how_to_begin():
             without_n3(n1={"carts": AWAY}),
             "Start n3 again, or replace n3 by a new node with its `shard_id`. If the disk of n3 is lost, start",
         ),
+        (
+            without_n3(n1={"carts": {**AWAY, "away": {"0" * 32: {"state": "gone", "partitions": 8}}}}),
+            f"If another node took the name of {'0' * 32}, run `gossipkv node replace {'0' * 32} NODE --force --yes`",
+        ),
         (said(n3={"tables_closed": "EIO"}), "Check the disk and the log of n3."),
         (said(n3={"tables_lost": "damaged"}), "Put back the table store of n3; only if the store is lost"),
         (said(n1={"unreached": {"n2": "reset"}}), "Check the network between n1 and n2."),
@@ -56,7 +60,7 @@ def test_an_empty_cluster_is_told_how_to_begin():
         (said(n1={"isolated": True}), "Check the network between n1 and"),
         (said(n1={"isolated": True, "misfits": {"n2": VERSIONS}}), "Run compatible releases"),
         (said(members={"n3": "dead"}, n1={"misfits": {"n3": VERSIONS}}), "Run compatible releases"),
-        (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Repair part-0 at the source, or remove geo 2"),
+        (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Repair part-0 at the source, or the settings of geo"),
         (
             said(**lacking("under_replicated", 1, away=["n4", "n5"])),
             "To make the lacking copies, start n4 and n5, or set `repair_after`, or publish the next version.",

@@ -121,7 +121,7 @@ cdef inline int refuse_plain(Buffer* out, const uint8_t* data, Py_ssize_t size) 
     kind = read_envelope(data, size, &envelope)
     if kind != IS_REQUEST and kind != BAD_REQUEST:
         return 0
-    return write_bad_request(out, envelope.msgid, b"this port of the node speaks TLS; the connection is closed")
+    return write_bad_request(out, envelope.msgid, b"this port of the node speaks TLS: connect with `--ca FILE`")
 
 
 cdef inline int refuse_tls(Buffer* out) noexcept nogil:
