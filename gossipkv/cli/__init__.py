@@ -19,6 +19,7 @@ Read in this order:
     options.py         options that several commands share
     credentials.py     options for the authentication of nodes and of the command
     output.py          results for programs
+    signals.py         signals that end a command as Ctrl-C does
     screen.py          tables and progress for people
     reads.py           `get`, `mget`, `scan`
     writes.py          `put`, `delete`

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
 import time
 import tomllib
 from dataclasses import replace
@@ -19,6 +18,7 @@ from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import description, progress
+from gossipkv.cli.signals import ended_like_ctrl_c
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import BuildResources, Lanes, perform
 from gossipkv.dataset.formats.reading import FileReading
@@ -181,7 +181,7 @@ def build(
             f"{only[-1]}: the partitions are 0 to {job.partitions - 1}; set --partitions N for more",
             param_hint="--only",
         )
-    with _ended_like_ctrl_c(), _empty_directory(dest):
+    with ended_like_ctrl_c(), _empty_directory(dest):
         manifest = _perform_with_progress(job, memory_bytes, _lanes(job, memory_bytes, lanes))
         if only is None:
             _declare(dest, manifest)
@@ -257,21 +257,6 @@ def _looked_at(origin: SourceRoot, place: str, source: str) -> tuple[FileEntry, 
 def _name(text: str) -> str:
     """Return the valid name of a database or version that is nearest to `text`."""
     return re.sub(r"[^-_a-zA-Z0-9]+", "-", text)[:200] or "-"
-
-
-@contextlib.contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
-    """End on SIGTERM and SIGHUP as on Ctrl-C: half-built files in DEST would block the next attempt."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    # `nohup` makes a process ignore SIGHUP.
-    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in heard:
-        signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number in heard:
-            signal.signal(number, before[number])
 
 
 @contextlib.contextmanager

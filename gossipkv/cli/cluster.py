@@ -18,6 +18,7 @@ from gossipkv.cli import FAILED, CommandGroup
 from gossipkv.cli.options import JSON, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
+from gossipkv.cli.signals import ended_like_ctrl_c
 from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, LocalError
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus, NotUp
@@ -148,7 +149,7 @@ def up(
         resp_base_port=resp_base_port,
         settings=remembered,
     )
-    _hear_signals()
+    click.get_current_context().with_resource(ended_like_ctrl_c())
     began_s = time.monotonic()
     try:
         ready = _start(launcher, detach=detach)
@@ -238,16 +239,6 @@ def _absolute(path: str) -> str:
         return path if "://" in path else str(Path(path).expanduser().absolute())
     except RuntimeError:  # The user in `~name` is unknown, which the node reports.
         return path
-
-
-def _hear_signals() -> None:
-    """End on SIGTERM and SIGHUP as on Ctrl-C, which also works if a shell made background jobs ignore it."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
 
 
 def _stay(launcher: Cluster) -> None:

@@ -11,6 +11,7 @@ import click
 from gossipkv.cli.help import Command
 from gossipkv.cli.options import HEX_KEYS, NODES, AskedNodes, key_bytes
 from gossipkv.cli.output import json_line, note
+from gossipkv.cli.signals import ended_like_ctrl_c
 
 
 def _token(text: str) -> bytes:
@@ -34,13 +35,13 @@ def changes(
 ) -> None:
     """Write each change of TABLE as a line {"key", "value", "expires_at"}; a deleted record has the value null.
 
-    Each acknowledged change comes at least once, and those of a key in their order. At the end, the command writes the
-    token with which another run goes on to standard error.
+    Each acknowledged change comes at least once, and those of a key in their order. When it is ended, and a change
+    has come, the command writes the token with which another run goes on to standard error.
     """
     if start is not None and token is not None:
         raise click.UsageError("--start is for a run without --token")
     reached = token or b""
-    with nodes.connect() as client:
+    with ended_like_ctrl_c(), nodes.connect() as client:
         feed = client.table(name).changes(token=token, prefix=prefix, start="snapshot" if start else None)
         try:
             for change in islice(feed, limit):

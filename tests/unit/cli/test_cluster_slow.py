@@ -26,7 +26,6 @@ def begun(monkeypatch):
         raise NodeFailed("n1 ended", {"node": 1, "words": "n1 ended", "said": ["why"]})
 
     monkeypatch.setattr(Cluster, "up", up)
-    monkeypatch.setattr(command, "_hear_signals", lambda: None)
     return begun
 
 
@@ -93,7 +92,6 @@ def up(monkeypatch, tmp_path, capsys):
         return nodes
 
     monkeypatch.setattr(Cluster, "up", ready)
-    monkeypatch.setattr(command, "_hear_signals", lambda: None)
     monkeypatch.setattr(command, "unread", lambda _nodes: [])
 
     def run(*arguments):

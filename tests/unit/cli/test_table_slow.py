@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -217,6 +219,15 @@ def test_changes_are_lines_and_the_token_goes_on(ask):
     done, asked = ask("table", "changes", "carts", changes=raising(TooOld("begin anew")))
     assert done.status != 0
     assert "begin anew" in done.err
+
+    def ending(_name, options):
+        if options.get("token") == b"t2":
+            os.kill(os.getpid(), signal.SIGTERM)  # As a supervisor does.
+        return changes(_name, {**options, "token": options.get("token", b"t1")})
+
+    pages[b"t2"] = [], b"t2"
+    done, asked = ask("table", "changes", "carts", changes=ending)
+    assert (done.status, "to go on: --token dDI=" in done.err) == (130, True)
     for wrong in (["--token", "*"], ["--token", "dDE=", "--start", "snapshot"]):
         done, asked = ask("table", "changes", "carts", *wrong)
         assert (done.status, asked) == (2, [])
