@@ -61,6 +61,9 @@ def _missing(fullname: str, path: Sequence[str]) -> str:
     name = fullname.rpartition(".")[2]
     builds = sorted(str(other) for directory in path for other in Path(directory).glob(f"{name}.*.*"))
     here = f"{fullname} is not built for this Python ({sys.implementation.cache_tag})"
+    built = f"{fullname.replace('.', '/')}.{sys.implementation.cache_tag}*"
+    if installed := next((place for place in map(Path, sys.path) if any(place.glob(built))), None):
+        return f"{here} in {path[0]}, but is in {installed}: run Python in another directory, or as `python -P`"
     found = f"; builds for other Pythons exist: {', '.join(builds)}" if builds else ""
     return f"{here}{found}. {HOW_TO_BUILD}"
 

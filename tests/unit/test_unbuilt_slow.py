@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -26,11 +27,12 @@ from gossipkv.planted import _part
 """
 
 
-def complaint(directory: Path, platform: str = "linux") -> str:
+def complaint(directory: Path, platform: str = "linux", installed: str = "") -> str:
     """Return the error of importing `gossipkv.planted._part` in a process of its own."""
     source = str(gossipkv.__path__[0]).removesuffix("gossipkv")
     command = [sys.executable, "-c", TRY, str(directory), source, platform]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    variables = {**os.environ, "PYTHONPATH": installed}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
     assert done.returncode == 1
     return done.stderr.splitlines()[-1]
 
@@ -56,6 +58,15 @@ def test_an_extension_for_another_python_is_named(planted: Path) -> None:
     other = planted / "_part.cpython-305-other.so"
     other.touch()
     assert f"builds for other Pythons exist: {other}" in complaint(planted.parent)
+
+
+def test_sources_that_hide_an_installed_package_are_named(planted: Path, tmp_path: Path) -> None:
+    """Python begins with the directory in which it runs, such as a clone beside whose sources nothing is built."""
+    site = tmp_path / "site"
+    (site / "gossipkv" / "planted").mkdir(parents=True)
+    (site / "gossipkv" / "planted" / f"_part{EXTENSION_SUFFIXES[0]}").touch()
+    said = complaint(planted.parent, installed=str(site))
+    assert f"in {planted}, but is in {site}: run Python in another directory, or as `python -P`" in said
 
 
 def test_a_broken_extension_says_how_to_build(planted: Path) -> None:

@@ -215,10 +215,9 @@ def feeds_fit(node, count):
 def test_streams_that_clients_left_free_their_places(cluster, index):
     node = cluster.node(index)
     for _ in range(3):
-        with streams(node, MAX_FEEDS // 2):  # This address has its half of the places.
-            with closing(dial(node)) as one_more:
-                one_more.sendall(request("GET", "/t/", b"", EVENTS))
-                assert answers(one_more, ["GET"])[0][0] == 429
+        with streams(node, MAX_FEEDS // 2), closing(dial(node)) as one_more:
+            one_more.sendall(request("GET", "/t/", b"", EVENTS))
+            assert answers(one_more, ["GET"])[0][0] == 429  # This address has its half of the places.
         until(lambda: feeds_fit(node, MAX_FEEDS), bool)
 
 
