@@ -99,8 +99,9 @@ demo: build  ## Serve real data, upgrade it under load, clean up
 stubs:  ## Write the stubs of the clients
 	$(BIN)/python .ci/stubs.py
 
-reference: build  ## Write the pages below docs/reference from the code
+reference: build  ## Write the pages below docs/reference from the code, and that of the figures
 	$(BIN)/python docs/reference.py
+	$(BIN)/python -m tests.bench.page
 
 docs: build  ## Build the site of the documentation: build/docs/index.html (installs Sphinx)
 	$(BIN)/pip install -q -e '.[docs]'

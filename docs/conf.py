@@ -78,8 +78,6 @@ def prepare(app: Sphinx, page: str, source: list[str]) -> None:
         front.write_text(text.replace("](docs/", "](").replace('src="docs/', 'src="'), encoding="utf-8")
         source[0] = source[0].replace("../README.md", os.path.relpath(front, ROOT / "docs"))
         return
-    if page.startswith("development/figures/"):  # The page of measurements links them.
-        source[0] = f"---\norphan: true\n---\n{source[0]}"
     source[0] = linked(source[0], (ROOT / "docs" / page).parent)
     if below := NESTED.get(page):
         source[0] += "\n```{toctree}\n:hidden:\n\n" + "".join(f"/{each}\n" for each in below) + "```\n"

@@ -1,7 +1,7 @@
 """`python -m tests.bench`: GossipKV beside its peers, in one run on one machine.
 
-Prints a table for each part. `--quick` is the same with little data: it shows that the benchmark works, and its ratios
-mean nothing.
+Prints a table for each part. `--figures docs/development/figures` writes the figures that `make reference` puts
+on a page. `--quick` is the same with little data: it shows that the benchmark works, and its ratios mean nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 import tempfile
 from pathlib import Path
 
-from tests.bench import machine, report
+from tests.bench import figures, machine, report
 from tests.bench.measurement import Bench
 from tests.bench.parts import PARTS
 
@@ -28,7 +28,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--core", type=int, help="the core to run on; default: the last")
     parser.add_argument("--directory", type=Path, help="where files go meanwhile; default: a temporary directory")
     parser.add_argument("--json", type=Path, help="write every figure of every round here")
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="write the table of each part to DIR/PART.md")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="write the figures of each part to DIR/PART.json")
     return parser.parse_args()
 
 
@@ -54,10 +54,9 @@ def main() -> None:
         bench = run(name, options)
         found = bench.measurements()
         measured += found
-        text = report.page(name, found, bench.notes)
-        print(text)
+        print(report.text(name, found, bench.notes))
         if options.figures is not None and found:
-            (options.figures / f"{name}.md").write_text(text)
+            figures.write(options.figures / f"{name}.json", figures.record(name, found, bench.notes))
     if options.json is not None:
         report.write_json(options.json, measured)
 

@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,22 +29,27 @@ def _memory_gib() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
 
 
-def _version(package: str) -> str | None:
-    try:
-        return f"{package} {importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def versions() -> dict[str, str]:
+    """Return the versions of the compared packages that are installed."""
+    found = {}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def system() -> str:
+    """Return processor, memory, kernel and Python."""
+    kernel = ".".join(platform.release().split(".")[:2])
+    return (
+        f"{os.cpu_count()} x {_processor()}, {_memory_gib():.0f} GiB, {platform.system()} {kernel}, "
+        f"Python {platform.python_version()}"
+    )
 
 
 def describe() -> str:
-    """Return one line: processor, kernel, Python, and the compared packages."""
-    cores = os.cpu_count()
-    packages = ", ".join(filter(None, map(_version, PACKAGES)))
-    kernel = ".".join(platform.release().split(".")[:2])
-    return (
-        f"{cores} x {_processor()}, {_memory_gib():.0f} GiB, {platform.system()} {kernel}, "
-        f"Python {platform.python_version()}; {packages}"
-    )
+    """Return one line: processor, memory, kernel, Python, and the compared packages."""
+    return f"{system()}; {', '.join(f'{package} {version}' for package, version in versions().items())}"
 
 
 @contextmanager

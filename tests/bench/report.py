@@ -1,4 +1,4 @@
-"""The report: a line for each peer of a row, in Markdown, as in `docs/development/figures`."""
+"""The printed report: a line for each peer of a row, in Markdown."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ if TYPE_CHECKING:
 
     from tests.bench.measurement import Measurement
 
-COMMAND = "`python -m tests.bench --only {}`"
+COMMAND = "python -m tests.bench --only {}"
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 GOAL = HEAD.index("goal")
 
 
-def _figure(value: float, unit: str) -> str:
-    digits = 0 if value >= 100 or value == 0 else 1 if value >= 10 else 2
-    return f"{value:.{digits}f} {unit}"
+def digits(value: float) -> int:
+    """Return the number of digits that a figure has after its point, about three digits in all."""
+    return 0 if value >= 100 or value == 0 else 1 if value >= 10 else 2
+
+
+def figure(value: float, unit: str) -> str:
+    """Return a figure with its unit."""
+    return f"{value:.{digits(value)}f} {unit}"
 
 
 def _verdict(value: float, limit: float | None) -> tuple[str, str]:
@@ -36,14 +41,14 @@ def _lines(measurement: Measurement, *, exact: bool) -> Iterable[tuple[str, ...]
     places = 3 if exact else 2
     own_limit = row.limits.get(ITSELF)
     if own_limit is not None or not measurement.peers:
-        yield (row, _figure(ours, unit), "", "", "", "", *_verdict(ours, own_limit))
+        yield (row, figure(ours, unit), "", "", "", "", *_verdict(ours, own_limit))
     for peer in measurement.peers:
         ratio = measurement.ratio(peer)
         yield (
             row,
-            _figure(ours, unit),
+            figure(ours, unit),
             peer,
-            _figure(measurement.typical(peer), unit),
+            figure(measurement.typical(peer), unit),
             f"{ratio.median:.3f}" if exact else f"{ratio.median:.3g}",
             f"{ratio.least:.{places}f} to {ratio.greatest:.{places}f}",
             *_verdict(ratio.median, row.limits.get(peer)),
@@ -65,16 +70,16 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(lines)
 
 
-def page(part: str, measurements: Iterable[Measurement], notes: list[str]) -> str:
-    """Return the page of a part: its command, the machine, a table of the lines with a goal, and notes."""
+def text(part: str, measurements: Iterable[Measurement], notes: list[str]) -> str:
+    """Return the report of a part: its command, the machine, a table of the lines with a goal, and notes."""
     rows = (line for measurement in measurements for line in _lines(measurement, exact=False) if line[GOAL])
     said = "\n" + "".join(f"- {note}.\n" for note in dict.fromkeys(notes)) if notes else ""
-    return f"# {part}\n\n{COMMAND.format(part)} on {machine.describe()}.\n\n{aligned([HEAD, *rows])}\n{said}"
+    return f"# {part}\n\n`{COMMAND.format(part)}` on {machine.describe()}.\n\n{aligned([HEAD, *rows])}\n{said}"
 
 
-def lines_of(page: str) -> list[list[str]]:
-    """Return the cells of each line of a page's table, without its head."""
-    lines = [line for line in page.splitlines() if line.startswith("|")]
+def lines_of(text: str) -> list[list[str]]:
+    """Return the cells of each line of a report's table, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.bench import page as page_of_figures
+from tests.bench import report
 from tests.ci.cluster.pages import FENCE
 from tests.ci.tidy.source import ROOT, sources
 from tests.world.nodes.scenarios import SCENARIOS
@@ -100,13 +102,12 @@ def test_the_navigation_is_short() -> None:
 
 
 def test_every_page_has_its_place_on_the_site() -> None:
-    """The navigation has each page once; the figures need none, since a page links them."""
+    """The navigation has each page once."""
     docs = ROOT / "docs"
     nested = tomllib.loads((docs / "site" / "nested.toml").read_text(encoding="utf-8"))
     placed = [page for group in groups() for page in group] + [page for pages in nested.values() for page in pages]
     found = {page.relative_to(docs).with_suffix("").as_posix() for page in [*docs.rglob("*.md"), *docs.glob("*/*.rst")]}
-    figures = {page for page in found if page.startswith("development/figures/")}
-    assert sorted(placed) == sorted(found - figures - {"README"})
+    assert sorted(placed) == sorted(found - {"README"})
 
 
 def test_a_page_outside_the_index_is_seen(tmp_path: Path) -> None:
@@ -154,12 +155,16 @@ def test_a_stale_picture_is_seen(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_the_measurements() -> None:
-    """The comparison page quotes figures only from the tables of the benchmark."""
+    """The comparison page quotes figures only from the files of the benchmark."""
     cells = re.compile(r"^\| *(.+?) *\| *(.+?) *\| *(.+?) *\| *(.+?) *\|", re.MULTILINE)
     page = (ROOT / "docs" / "users" / "when-not.md").read_text(encoding="utf-8").partition("## Figures\n")[2]
     quoted = cells.findall(page)[2:]
-    figures = (ROOT / "docs" / "development" / "figures").glob("*.md")
-    measured = [row for path in figures for row in cells.findall(path.read_text(encoding="utf-8"))]
+    measured = [
+        (row["what"], report.figure(row["ours"], row["unit"]), row["peer"], report.figure(row["theirs"], row["unit"]))
+        for part in page_of_figures.read().values()
+        for row in part["rows"]
+        if "peer" in row
+    ]
     assert len(quoted) > 5
     assert [row for row in quoted if row not in measured] == []
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import report
+from tests.bench import figures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +21,11 @@ def check(part: str, directory: Path, *, python: str = sys.executable, environ: 
     command = [python, "-m", "tests.bench", "--only", part, "--rounds", str(ROUNDS), "--figures", str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    lines = report.lines_of((directory / f"{part}.md").read_text(encoding="utf-8"))
-    said = "; ".join(f"{what}, to {peer}: {spread} ({goal})" for what, _, peer, _, _, spread, goal, _ in lines)
-    assert lines
-    assert all(float(spread.split()[0]) <= float(goal.split()[-1]) for *_, spread, goal, _ in lines), said
+    rows = figures.read(directory / f"{part}.json")["rows"]
+    said = "; ".join(
+        f"{row['what']}, to {row['peer']}: {row['least']:.2f} to {row['greatest']:.2f} (≤ {row['goal']:g})"
+        for row in rows
+    )
+    assert rows
+    assert all(row["least"] <= row["goal"] for row in rows), said
     return said

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bench import builds, data, goals, meters, report, verification
+from tests.bench import builds, data, figures, goals, meters, report, verification
 from tests.bench.measurement import Measurement, WrongAnswerError
 from tests.bench.parts import PARTS
 from tests.bench.peers.python_dict import PythonDict
@@ -35,7 +35,7 @@ def run(*arguments: str) -> str:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_quick_run_of_a_part(part: str, tmp_path: Path) -> None:
-    """Each part has its rows with the installed peers, all values are right, and its page has the usual form."""
+    """Each part has its rows with the installed peers, all values are right, and its file has the rows."""
     if (missing := PARTS[part].missing()) is not None:
         pytest.skip(f"needs {missing}")
     path = tmp_path / "figures.json"
@@ -49,7 +49,7 @@ def test_quick_run_of_a_part(part: str, tmp_path: Path) -> None:
     for package, peer in (("rocksdict", "RocksDB"), ("lmdb", "LMDB")):
         for row in PARTS[part].rows:
             assert peer not in row.limits or (peer in rows[row]["samples"]) == (find_spec(package) is not None)
-    assert {line[0] for line in report.lines_of((tmp_path / f"{part}.md").read_text())} == {*rows}
+    assert {row["what"] for row in figures.read(tmp_path / f"{part}.json")["rows"]} == {*rows}
 
 
 @pytest.mark.timeout(3600)
