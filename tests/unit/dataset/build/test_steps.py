@@ -283,7 +283,11 @@ def only(one, *partitions, **options):
 
 
 def test_who_regrouped_and_who_relied_have_no_version_in_common(job):
-    """One build meets the stray and regroups; the other skips the file, relies on `sequins`, and lacks the record."""
+    """The identities differ, because the records do.
+
+    A node that builds few partitions may rely on a function that another node has seen refuted: one build meets the
+    stray and regroups; the other skips its file, relies on `sequins`, and lacks the record.
+    """
     contents, stray = with_a_deep_stray()
     one = job(contents)
     met, skipped = only(one, 0), only(one, 2)

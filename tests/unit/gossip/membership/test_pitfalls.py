@@ -345,7 +345,11 @@ def test_isolated():
 
 
 def test_cut_off():
-    """A node that hears nobody is cut off when the others have found it dead, but not after a stall of its own."""
+    """A node that hears nobody is cut off when the others have found it dead, but not after a stall of its own.
+
+    Alone, it takes far longer to find the others dead than they take to find it dead. Requests that waited for its
+    verdicts would wait in vain.
+    """
     link = Link()
     nodes = link.cluster(3)
     first, second, third = nodes

@@ -205,7 +205,11 @@ def test_a_torn_frame_is_told():
 
 
 def test_a_lost_frame_is_not_followed_by_a_landed_one():
-    """A is lost and B landed; a new A' of A's length is in another segment with another salt, so B never returns."""
+    """A torn segment is not continued.
+
+    Frame A was lost, and a later frame B landed. If the segment went on at A's place, a new frame of A's length would
+    make B valid. Here the new frame is in another segment with another salt, so B never returns.
+    """
     log = Log.made()
     log.put()
     log.sync()
