@@ -90,7 +90,7 @@ def linked(text: str, folder: Path) -> str:
         path = (folder / link[1]).resolve()
         is_page = path.is_relative_to(ROOT / "docs") and path.suffix in {".md", ".svg", ".png"}
         is_page = is_page and path.name != "README.md"
-        return link[0] if is_page or not path.exists() else f"]({FORGE}/{path.relative_to(ROOT)}{link[2]})"
+        return link[0] if is_page or not path.exists() else f"]({FORGE}/{path.relative_to(ROOT)}{link[2] or ''})"
 
     return re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", changed, text)
 
@@ -125,6 +125,7 @@ def list_versions(app: Sphinx, failure: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Connect the functions above."""
     blocking.__name__ = "gossipkv.blocking"  # Its name for users.
+    app.add_lexer("cron", TextLexer)
     app.add_lexer("mermaid", TextLexer)
     app.connect("source-read", prepare)
     app.connect("autodoc-skip-member", skip_internal)
