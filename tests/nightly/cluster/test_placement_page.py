@@ -130,7 +130,7 @@ def test_the_page_does_what_it_says(tmp_path):
         with cluster.connect(1, timeout_ms=30_000) as client:
             client.table("carts").put_many(RECORDS)
         typed(cluster, {
-            "node add n4": n4_comes, "node remove n3": n3_dies, "node replace n2 n5": n5_comes,
+            "node add n4": n4_comes, "node remove n3 --force --yes": n3_dies, "node replace n2 n5": n5_comes,
             "table reshard carts 2": n3_is_back, "table split events 2024-06": partial(events_are_there, nodes),
             "table delete-range events 2023-01-01 2023-02": days_are_there,
             "table quarantine list": n3_has_looked,
