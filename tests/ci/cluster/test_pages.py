@@ -144,7 +144,7 @@ CLAIMS = (
     Claim("docs/operators/security.md", "sh", 1, "not run: needs machines at 10.0.0.1 and 10.0.0.2", "10.0.0.1"),
     Claim("docs/operators/sizing.md", "python", 5, "tests/ci/cluster/test_sizing.py::test_the_example_is_right"),
     Claim(MACHINES, "sh", 13, ON_MACHINES, "# on "),
-    Claim(MACHINES, "console", 6, ON_MACHINES),
+    Claim(MACHINES, "console", 5, ON_MACHINES),
     Claim(MACHINES, "sh", 2, "not run: its machines reach no package index; a program is put there", "-m venv"),
     Claim("docs/operators/tables.md", "sh", 1, f"{TABLES}test_acceptors_that_forgot_their_tables", "n3 n6"),
     Claim("docs/operators/cluster.md", "python", 1, f"{HERE}test_the_fixture_of_the_page_is_one"),
