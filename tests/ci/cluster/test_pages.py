@@ -92,8 +92,6 @@ class Stage:
 INSTALL = "tests/ci/deploy/test_install.py::test_one_line_says_where_the_package_is"
 CLAIMS = (
     Claim("README.md", "sh", 2, "tests/ci/tidy/test_documents.py::test_the_readme_has_two_lines", "-m venv"),
-    Claim("docs/users/start.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
-    Claim("docs/tutorial.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
     Claim("docs/users/client.md", "python", 9, CLIENT),
     Claim(
         "docs/users/http.md", "http", 1, "tests/ci/cluster/test_users.py::test_what_is_no_token_and_who_may_no_longer"
@@ -209,7 +207,6 @@ FOLLOWED: dict[str, Stage] = {
     "docs/users/publish.md": Stage(),
     "docs/users/read.md": Stage(),
     "docs/users/tables.md": Stage(),
-    "docs/tutorial.md": Stage(),
     "docs/users/your-table.md": Stage(
         prelude="import pyarrow\nframe, path = pyarrow.table({'key': ['k'], 'value': ['v']}), 'version'"
     ),
@@ -415,17 +412,12 @@ def test_what_needs_a_program_was_run(program: str) -> None:
     assert program in {name for page in STAGES for block in blocks_of(page) for name in programs_of(block)}
 
 
-@pytest.mark.parametrize(
-    ("page", "more"),
-    [("docs/users/start.md", "."), ("docs/tutorial.md", "'.[parquet]' duckdb"), ("docs/install.md", ".")],
-)
-def test_a_reader_installs_as_the_readme_does(page: str, more: str) -> None:
+def test_a_reader_installs_as_the_readme_does() -> None:
     """The page's first line begins the README's line, which continuous integration runs; the second activates."""
-    (block,) = (block for block in blocks_of(page) if "-m venv .venv" in block.text)
+    (block,) = (block for block in blocks_of("docs/install.md") if "-m venv .venv" in block.text)
     install, activate, *_ = block.text.splitlines()
     (readme, _) = (block.text for block in blocks_of("README.md") if "-m venv" in block.text)
-    assert install.endswith(f" {more}")
-    assert readme.startswith(f"{install.removesuffix(more)}. && ")
+    assert readme.startswith(f"{install} && ")
     assert activate == ". .venv/bin/activate"
 
 

@@ -28,7 +28,7 @@ DOCS = ROOT / "docs"
 SCREENSHOTS = ROOT / "build" / "screenshots"
 WIDTHS = (390, 1280)
 SHOWN = (
-    *("index", "tutorial", "users/read", "users/wire", "operators/placement"),
+    *("index", "users/start", "users/read", "users/wire", "operators/placement"),
     *(f"reference/{page}" for page in ("commands", "methods", "metrics", "python", "settings")),
 )
 EXPLAINED = {"ttl": "users/tables", "backup": "operators/backups", "asyncio": "users/asyncio-service"}
