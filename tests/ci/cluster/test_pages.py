@@ -92,7 +92,7 @@ class Stage:
 INSTALL = "tests/ci/deploy/test_install.py::test_one_line_says_where_the_package_is"
 CLAIMS = (
     Claim("README.md", "sh", 2, "tests/ci/tidy/test_documents.py::test_the_readme_has_two_lines", "-m venv"),
-    Claim("docs/users/client.md", "python", 9, CLIENT),
+    Claim("docs/users/client.md", "python", 6, CLIENT),
     Claim(
         "docs/users/http.md", "http", 1, "tests/ci/cluster/test_users.py::test_what_is_no_token_and_who_may_no_longer"
     ),
