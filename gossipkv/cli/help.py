@@ -92,10 +92,14 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; an error always names the command."""
         try:
-            return super().parse_args(ctx, args)
+            left = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
+        asks = any((param.name, param.opts) == ("nodes", ["--node"]) for param in self.params)
+        if ctx.meta.get(NODES_KEY) and not asks and not ctx.resilient_parsing:
+            ctx.fail("this command asks no node; leave out --node")
+        return left
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, then those of the connection under a heading of their own."""

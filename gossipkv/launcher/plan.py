@@ -23,7 +23,7 @@ from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat, other_format
 from gossipkv.processes.program import command
 from gossipkv.settings import config
-from gossipkv.settings.nearest import nearest
+from gossipkv.settings.nearest import unknown_setting
 from gossipkv.settings.setting import read_advertised
 
 if TYPE_CHECKING:
@@ -179,11 +179,7 @@ def check_names(settings: Mapping[str, str]) -> None:
         if name in CHOSEN:
             raise ConfigError(f"{name} {CHOSEN[name]}", {"setting": name})
         if name not in _SETTINGS:
-            raise ConfigError(_unknown(name), {"setting": name})
-
-
-def _unknown(name: str) -> str:
-    return f"unknown setting {name}; the nearest known one is {nearest(name, _SETTINGS)}"
+            raise ConfigError(unknown_setting(name, _SETTINGS), {"setting": name})
 
 
 def is_path(name: str) -> bool:
@@ -232,8 +228,8 @@ def load(directory: Path) -> ClusterPlan | None:
         _check(plan)
         for settings in (plan.settings, *(node.settings for node in plan.nodes)):
             for name in {**settings}.keys() - _SETTINGS.keys():
-                words = f"{file}: {_unknown(name)}; remove the setting there, or use the release that wrote the file"
-                raise UnsupportedFormat(words, {"file": os.fspath(file), "setting": name})
+                words = f"{unknown_setting(name, _SETTINGS)}; remove it there, or use the release that wrote the file"
+                raise UnsupportedFormat(f"{file}: {words}", {"file": os.fspath(file), "setting": name})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corrupt(
             os.fspath(file),

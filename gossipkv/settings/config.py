@@ -36,7 +36,7 @@ from gossipkv.settings.datasets import DatasetSettings, ReplicationSettings, Sou
 from gossipkv.settings.gossip import GossipSettings
 from gossipkv.settings.http import HttpSettings, expected_hosts
 from gossipkv.settings.masking import Option, is_url, mask_url
-from gossipkv.settings.nearest import nearest
+from gossipkv.settings.nearest import unknown_setting
 from gossipkv.settings.node_variables import NODE_VARIABLE, TOKEN_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.serving import RespSettings, ServingSettings
@@ -174,13 +174,8 @@ _BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
 
 
 def _unknown(setting: str, where: str, names: Iterable[str]) -> ConfigError:
-    # The common prefix of all variables would make every name look similar.
-    bare = {name.removeprefix(PREFIX): name for name in names}
-    meant = bare[nearest(setting.removeprefix(PREFIX), bare)]
-    return ConfigError(
-        f"{where}: unknown setting {setting}; the nearest known setting is {meant} (`gossipkv config` lists all)",
-        {"setting": setting, "where": where},
-    )
+    words = unknown_setting(setting, names, PREFIX)
+    return ConfigError(f"{where}: {words}", {"setting": setting, "where": where})
 
 
 def _value(setting: Setting, text: str, where: str) -> Value:

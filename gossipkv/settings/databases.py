@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from gossipkv.errors import ConfigError
 from gossipkv.settings.csv_dialect import CsvDialect
 from gossipkv.settings.http import MEDIA_TYPE_FORM, is_media_type
-from gossipkv.settings.nearest import nearest
+from gossipkv.settings.nearest import nearest, unknown_setting
 from gossipkv.settings.setting import THOUSANDTHS, count, ratio, say, switch
 
 if TYPE_CHECKING:
@@ -270,8 +270,7 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
         path = f"databases.{name}.{key}"
         if key not in _ALLOWED:
             raise ConfigError(
-                f"{where(name, key)}: databases.{name}: unknown setting {key}; the nearest known setting is "
-                f"{nearest(key, _NAMES)} (`gossipkv config` lists all)",
+                f"{where(name, key)}: databases.{name}: {unknown_setting(key, _NAMES)}",
                 {"setting": path, "where": where(name, key)},
             )
         if key in {"storage_options", "catalog"}:

@@ -162,7 +162,7 @@ def test_wrong_words_are_refused(cluster):
     with pytest.raises(LocalError, match="no node 9"):
         cluster.start(9)
     cluster.kill(2)
-    with pytest.raises(LocalError, match="nearest known one is refresh_period"):
+    with pytest.raises(LocalError, match="nearest known setting is refresh_period"):
         cluster.start(2, settings={"refresh_perod": "1s"})
     with pytest.raises(LocalError, match="listen cannot be set here, because the launcher chooses it"):
         cluster.start(2, settings={"listen": "1.2.3.4:5"})
@@ -498,7 +498,7 @@ def test_wrong_use(tmp_path):
     assert "no cluster in" in run("status", *place, status=3)[1]
     assert "number of a node" in run("kill", "first", *place, status=2)[1]
     assert "NAME=VALUE" in run("up", "--set", "cluster", *place, status=2)[1]
-    assert "nearest known one is" in run("up", "--set", "clustr=x", *place, status=2)[1]
+    assert "nearest known setting is" in run("up", "--set", "clustr=x", *place, status=2)[1]
     assert "name of a signal" in run("kill", "1", "--signal", "HELLO", *place, status=2)[1]
     assert "65" in run("up", "--nodes", "65", *place, status=2)[1]
 

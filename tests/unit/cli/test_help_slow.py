@@ -94,3 +94,13 @@ def test_a_node_before_the_command(run, monkeypatch):
     assert run("--node", "here", *get).err == (
         "gossipkv: --node: expected HOST:PORT, for example 127.0.0.1:7070, got 'here' (see gossipkv --help)\n"
     )
+
+
+@pytest.mark.parametrize("path", ["serve", "config", "build a b", "cluster up", "keys list f", "inspect .", "demo"])
+def test_a_node_before_a_command_that_asks_none(run, path):
+    """It is refused, since the command would ignore it; help is shown."""
+    done = run("--node=127.0.0.1:1", *path.split())
+    name = " ".join(word for word in path.split() if len(word) > 1)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == f"gossipkv: this command asks no node; leave out --node (see gossipkv {name} --help)\n"
+    assert run("--node=127.0.0.1:1", *name.split(), "--help").status == 0

@@ -166,7 +166,7 @@ def test_settings_are_checked():
         ({"node": "x"}, "node cannot be set here, because the launcher chooses"),
         ({"source": "/s"}, "use --source"),
         ({"replication": "2"}, "use --replication"),
-        ({"clustr": "x"}, "nearest known one is cluster"),
+        ({"clustr": "x"}, "nearest known setting is cluster"),
         ({"refresh_period": "1"}, "refresh_period = '1'"),
         ({"min_replication": "2"}, "min_replication"),
     ):
