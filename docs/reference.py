@@ -11,8 +11,9 @@ import inspect
 import re
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -20,6 +21,7 @@ from gossipkv import cli, errors
 from gossipkv.access.rights import METHODS as METHOD_RIGHTS
 from gossipkv.access.rights import Right
 from gossipkv.cli.flags import SettingsCommand
+from gossipkv.cli.help import ConnectionOption
 from gossipkv.http.answers import STATUS_BY_CODE
 from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, LEFT_OUT, METRICS, Metric, MetricKind
 from gossipkv.loadtest import result
@@ -37,7 +39,15 @@ LOG: Final = Path(__file__).parent / "log.toml"
 PACKAGE: Final = Path(__file__).parents[1] / "gossipkv"
 LOG_LEVELS: Final = {"debug", "info", "warning", "error"}
 NOTE: Final = "<!-- Written by `make reference` from the code; edit the texts there. -->"
-MIN_COMMANDS: Final = 10  # Options of so many commands, with the same text, are listed once.
+MIN_COMMANDS: Final = 5  # Options of so many commands, with the same text, are listed once.
+
+
+class CommandOption(NamedTuple):
+    """An option of a command: its name and form, its meaning, and True if it is for the connection to nodes."""
+
+    name: str
+    text: str
+    connects: bool
 
 
 def markdown(text: str) -> str:
@@ -50,6 +60,11 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; a cell may hold any characters."""
     lines = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *lines))
+
+
+def listing(items: Iterable[tuple[str, str]]) -> str:
+    """Return a list of names with their meanings."""
+    return "\n".join(f"- {name}: {meaning}{'' if meaning[-1] in '.]`' else '.'}" for name, meaning in items)
 
 
 def permitted(allowed: str) -> str:
@@ -77,7 +92,7 @@ def code(text: str) -> str:
 
 def setting_lines(name: str, default: str, allowed: str, meaning: str, why: str) -> str:
     """Return the section of a setting."""
-    facts = [f"- Default: {markdown(default)}. Reason: {markdown(why)}.", f"- {permitted(allowed)}."]
+    facts = [f"- Default: {markdown(default)} ({markdown(why)}).", f"- {permitted(allowed)}."]
     return apart([f"### {name}", f"{sentence(markdown(meaning))}.", "\n".join(facts)])
 
 
@@ -89,10 +104,13 @@ def settings() -> str:
         text = setting_lines(setting.name, setting.default, setting.allowed, setting.meaning, setting.why)
         title = re.split(r"[:;,.]", section.__doc__ or "")[0]
         sections.setdefault(title, []).append(text)
+    inherited = {setting.name for setting in SETTINGS}
     of_databases = [
         setting_lines(setting.name, setting.default, setting.allowed, setting.meaning, setting.why)
         for setting in DATABASE_SETTINGS
+        if setting.name not in inherited
     ]
+    names = ", ".join(code(setting.name) for setting in DATABASE_SETTINGS if setting.name in inherited)
     return f"""# Settings
 
 [Settings of a node](../operators/configuration.md) tells how to give them, and the units.
@@ -101,7 +119,8 @@ def settings() -> str:
 
 ## Settings of one database
 
-These stand in a table `[databases.NAME]` of the settings file.
+These stand in a table `[databases.NAME]` of the settings file. {names} may stand there, too: they replace the node's
+settings of the same name.
 
 {apart(of_databases)}
 """
@@ -110,20 +129,22 @@ These stand in a table `[databases.NAME]` of the settings file.
 def metrics() -> str:
     """Return the page of metrics, in the order of a scrape."""
     all_metrics = (Metric(IDENTITY_NAME, MetricKind.TEXT, IDENTITY_HELP, "", " ".join(IDENTITY)), *METRICS)
+    (histogram,) = (metric for metric in METRICS if metric.kind is MetricKind.HISTOGRAM)
     rows = []
     for metric in all_metrics:
         labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
         name = f"{metric.name}_info" if metric.kind is MetricKind.TEXT else metric.name
-        rows.append([code(name + labels), metric.kind.value, markdown(metric.help)])
+        rows.append([code(name + labels), markdown(metric.help)])
     return f"""# Metrics
 
-[Monitoring](../operators/monitoring.md) tells how to scrape them. The numbers come from the answer of `info`.
+[Monitoring](../operators/monitoring.md) tells how to scrape them. Metrics whose names end in `_total` are counters. The
+value of a metric on `_info` is always 1. {code(histogram.name)} is a histogram; all others are gauges.
 
-{table(("metric and labels", "kind", "meaning"), rows)}
+{table(("metric and labels", "meaning"), rows)}
 
 ## Fields of info without a metric
 
-{table(("field", "reason"), ([code(".".join(path)), reason] for path, reason in LEFT_OUT.items()))}
+{listing((code(".".join(path)), reason) for path, reason in LEFT_OUT.items())}
 """
 
 
@@ -141,12 +162,18 @@ def all_commands(
             yield from all_commands(found, context, child)
 
 
-def options_of(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
-    """Return the options of a command with their meanings, without `--help` and the settings of a node."""
+def options_of(command: click.Command, context: click.Context) -> list[CommandOption]:
+    """Return the options of a command, without `--help` and the settings of a node."""
     own = {setting.name for setting in SETTINGS} if isinstance(command, SettingsCommand) else set()
     options = (param for param in command.params if isinstance(param, click.Option) and param.name not in own)
-    records = (option.get_help_record(context) for option in options)
-    return [(name, " ".join(text.split())) for name, text in filter(None, records)]
+    found = ((option.get_help_record(context), isinstance(option, ConnectionOption)) for option in options)
+    return [CommandOption(record[0], in_words(record[1]), connects) for record, connects in found if record]
+
+
+def in_words(text: str) -> str:
+    """Return the help of an option as one line, with Click's ranges in words."""
+    text = re.sub(r"(\d+)<=x<=(\d+)", r"\1 to \2", " ".join(text.split()))
+    return re.sub(r"x>=(\d+)", r"at least \1", text)
 
 
 def prose(text: str) -> str:
@@ -163,35 +190,50 @@ def prose(text: str) -> str:
 def commands() -> str:
     """Return the page of commands: each with its usage, help and options."""
     found = [(path, command, context, options_of(command, context)) for path, command, context in all_commands()]
-    uses = [option for *_, options in found for option in options]
-    shared = [option for option in dict.fromkeys(uses) if uses.count(option) >= MIN_COMMANDS]
+    uses = Counter(option for *_, options in found for option in options)
+    shared = [option for option, number in uses.items() if number >= MIN_COMMANDS and not option.connects]
+    usual: dict[str, CommandOption] = {}  # Of options of one name, the text of most commands.
+    for option in filter(lambda option: option.connects, uses):
+        usual[option.name] = max(option, usual.get(option.name, option), key=uses.__getitem__)
     sections = []
     for path, command, context, options in found:
-        usage = " ".join([path, *command.collect_usage_pieces(context)])
-        rows = [[code(name), markdown(text)] for name, text in options if (name, text) not in shared]
-        also = [code(name.split()[0]) for name, text in options if (name, text) in shared]
-        parts = [f"## {path.removeprefix('gossipkv ')}", code(usage), prose(command.help or "")]
+        parts = [f"## {path.removeprefix('gossipkv ')}"]
         if isinstance(command, click.Group):
-            names = command.list_commands(context)
-            parts.append("Commands: " + ", ".join(f"[{name}](#{path.split()[1]}-{name})" for name in names) + ".")
+            anchor = path.removeprefix("gossipkv ").replace(" ", "-")
+            links = (f"[{name}](#{anchor}-{name})" for name in command.list_commands(context))
+            parts += [prose(command.help or ""), f"Commands: {', '.join(links)}."]
+        else:
+            usage = " ".join([path, *command.collect_usage_pieces(context)]).replace(" [OPTIONS]", "")
+            parts += [code(usage), prose(command.help or "")]
         if isinstance(command, SettingsCommand):
             parts.append("Each [setting](settings.md) is an option, too.")
-        if rows:
-            parts.append(table(("option", "meaning"), rows))
+        if own := [option for option in options if not option.connects and option not in shared]:
+            parts.append(listing((code(option.name), markdown(option.text)) for option in own))
+        also = [code(option.name.split()[0]) for option in options if option in shared]
+        if any(option.connects for option in options):
+            also.append("[connection](#connection-options)")
+        timeout = next((option for option in options if option.connects and option.name.startswith("--timeout")), None)
+        unusual = (
+            [f" {code('--timeout')}: {markdown(timeout.text)}"] if timeout and timeout not in usual.values() else []
+        )
         if also:
-            parts.append(f"[Shared options](#shared-options): {', '.join(also)}.")
+            parts.append(f"[Shared options](#shared-options): {', '.join(also)}.{''.join(unusual)}")
         sections.append(apart(parts))
-    listed = ([f"[{name}](#{name})", markdown(line)] for name, (_, _, line) in cli.COMMANDS.items())
+    listed = ((f"[{name}](#{name})", markdown(line)) for name, (_, _, line) in cli.COMMANDS.items())
     return f"""# Commands
 
 [Commands in a shell](../operators/shell.md) tells how to use them: nodes, tokens, output, exit status, keys.
 `gossipkv COMMAND --help` has the same texts, and two examples.
 
-{table(("command", "effect"), listed)}
+{listing(listed)}
 
 ## Shared options
 
-{table(("option", "meaning"), ([code(name), markdown(text)] for name, text in shared))}
+{listing((code(option.name), markdown(option.text)) for option in shared)}
+
+## Connection options
+
+{listing((code(option.name), markdown(option.text)) for option in usual.values())}
 
 {apart(sections)}
 """
@@ -258,11 +300,11 @@ def methods() -> str:
             parts += [f"### {name}", signature(name, method), method["effect"], "\n".join(facts)]
         sections.append(apart(parts))
     for title, options in documented["options"].items():
-        rows = [[names_of(names), kind, with_codes(meaning)] for names, (kind, meaning) in options.items()]
-        sections.append(f"## {title}\n\n{table(('option', 'type', 'meaning'), rows)}")
+        items = ((f"{names_of(names)} ({kind})", with_codes(meaning)) for names, (kind, meaning) in options.items())
+        sections.append(f"## {title}\n\n{listing(items)}")
     for answer, fields in tomllib.loads(ANSWERS.read_text(encoding="utf-8")).items():
-        rows = [[names_of(names), meaning] for names, meaning in fields.items()]
-        sections.append(f"## Fields of {answer}\n\n{table(('field', 'meaning'), rows)}")
+        fields_with_meanings = ((names_of(names), meaning) for names, meaning in fields.items())
+        sections.append(f"## Fields of {answer}\n\n{listing(fields_with_meanings)}")
     between = ", ".join(code(name.decode()) for name, right in METHOD_RIGHTS.items() if right is Right.PEER)
     return f"""# Methods
 
@@ -291,7 +333,7 @@ def load_test() -> str:
     )  # fmt: skip
     sections = (
         f"## {kind.__name__}\n\n{meaning_of(kind)}\n\n"
-        + table(("field", "type"), ([code(field.name), code(str(field.type))] for field in dataclasses.fields(kind)))
+        + listing((code(field.name), code(str(field.type))) for field in dataclasses.fields(kind))
         for kind in kinds
     )
     return f"""# The document of a load test
@@ -327,18 +369,16 @@ def log() -> str:
     meanings = {(event, level): text for event, texts in notes["events"].items() for level, text in texts.items()}
     if wrong := fields.keys() ^ meanings.keys():
         raise KeyError(f"docs/log.toml: {wrong} must be in the code and in the file")
-    events = [
-        (f"`{event}`", level, ", ".join(f"`{name}`" for name in sorted(fields[event, level])), text)
-        for (event, level), text in sorted(meanings.items())
-    ]
-    return "\n".join(
-        [
-            f"# The log's events\n\n{notes['head']}",
-            table(("event", "level", "fields", "meaning, and action"), events),
-            "\nThe event `http_trouble` has these reasons:\n",
-            table(("reason", "action"), notes["http_trouble"].items()) + "\n",
-        ]
-    )
+    parts = [f"# The log's events\n\n{notes['head'].strip()}"]
+    for wanted in ("error", "warning", "info"):
+        events = []
+        for (event, level), text in sorted(meanings.items()):
+            if level == wanted:
+                about = ", ".join(code(name) for name in sorted(fields[event, level]))
+                events.append((f"{code(event)} ({about})" if about else code(event), text))
+        parts.append(f"## {sentence(wanted)}\n\n{listing(events)}")
+    parts.append(f"## Reasons of http_trouble\n\n{listing(notes['http_trouble'].items())}")
+    return f"{apart(parts)}\n"
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
