@@ -336,11 +336,11 @@ def load_test() -> str:
         + listing((code(field.name), code(str(field.type))) for field in dataclasses.fields(kind))
         for kind in kinds
     )
-    return f"""# The document of a load test
+    return f"""# Results of a load test
 
 [`gossipkv loadtest --json`](../users/load-test.md) writes a JSON map with the fields of `Result`, and `limits`: a
 `LimitVerdict` for each `--fail-if`. Later releases add fields; other changes raise `format`. Times are seconds since
-the first counted request.
+the first counted request. Types are written as in Python, so `None` is null.
 
 {apart(sections)}
 """
@@ -360,7 +360,7 @@ def log_events(source: str) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def log() -> str:
-    """Return the page of the log's events; raises KeyError for an event without a meaning."""
+    """Return the page of log events; raises KeyError for an event without a meaning."""
     notes = tomllib.loads(LOG.read_text(encoding="utf-8"))
     fields: dict[tuple[str, str], set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
@@ -369,7 +369,7 @@ def log() -> str:
     meanings = {(event, level): text for event, texts in notes["events"].items() for level, text in texts.items()}
     if wrong := fields.keys() ^ meanings.keys():
         raise KeyError(f"docs/log.toml: {wrong} must be in the code and in the file")
-    parts = [f"# The log's events\n\n{notes['head'].strip()}"]
+    parts = [f"# Log events\n\n{notes['head'].strip()}"]
     for wanted in ("error", "warning", "info"):
         events = []
         for (event, level), text in sorted(meanings.items()):

@@ -139,7 +139,7 @@ class Conflict(ServiceError):
 
 
 class WriteLost(ServiceError):
-    """The session has seen a write that is lost for good, or is older than a re-created range: begin a new session.
+    """The session has seen a write that is lost, or is older than a re-created range: begin a new session.
 
     `details`: `partition`, `assignment`, `kept`.
     """
@@ -150,7 +150,7 @@ class WriteLost(ServiceError):
 class TooOld(ServiceError):
     """The token of a change feed is older than the log of every replica, or than a re-created range.
 
-    Begin anew with `start="snapshot"`. `details`: `partition`.
+    Begin again with `start="snapshot"`. `details`: `partition`.
     """
 
     code = "TOO_OLD"

@@ -25,9 +25,9 @@ WAIT_MS: Final = 1000  # Time for which the node waits for the end before it ans
 ID_BYTES: Final = 20
 DEST: Final = click.argument("destination", metavar="DEST")
 SRC: Final = click.argument("source", metavar="SRC")
-TABLES: Final = click.option("--table", "tables", metavar="T", multiple=True, help="Only this table; again for each.")
-TAKE_OVER: Final = click.option("--take-over", is_flag=True, help="Make DEST, now another cluster's, this cluster's.")
-STEP: Final = ask_within("10s", "one answer of the node, which reports its progress each second")
+TABLES: Final = click.option("--table", "tables", metavar="T", multiple=True, help="Only this table; repeatable.")
+TAKE_OVER: Final = click.option("--take-over", is_flag=True, help="Take over DEST from another cluster.")
+STEP: Final = ask_within("10s", "one answer of the node, which reports progress each second")
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -120,7 +120,7 @@ def verify(source: str, nodes: AskedNodes, *, newest: bool, as_json: bool) -> No
 @click.argument("backups", metavar="[BACKUP]...", nargs=-1)
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Remove all but the N newest backups.")
 @TAKE_OVER
-@ask_within("1m", "all of it")
+@ask_within("1m", "the whole removal")
 @JSON
 def expire(
     destination: str,

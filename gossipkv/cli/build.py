@@ -165,9 +165,9 @@ def build(
 ) -> None:
     """Build sorted files in the directory DEST from SOURCE: a file, a directory of files, or a URL for fsspec.
 
-    DEST can be placed below a node's source as <database>/<version>. If a key occurs more than once, the last record
-    counts, in the order of file names. DEST must be empty or absent. With exit status 0 it is complete; otherwise it is
-    unchanged. Sorted files that fit together are copied as they are.
+    DEST must be empty or absent, and may be below a node's source as <database>/<version>. If a key occurs more
+    than once, the last record counts, in the order of file names. DEST is complete if the exit status is 0, and
+    unchanged otherwise. Sorted files that fit together are copied as they are.
     """
     if memory_bytes < MIN_MEMORY_BYTES:
         raise click.BadParameter(f"at least {quantity.show(MIN_MEMORY_BYTES, quantity.SIZE)}", param_hint="--memory")

@@ -35,8 +35,8 @@ def databases() -> None:
 def hold(name: str, version: str, nodes: AskedNodes, *, local: bool, as_json: bool) -> None:
     """Make all nodes serve VERSION of the dataset NAME until `databases release`.
 
-    The order survives restarts, and nodes that join later follow it. The setting `hold` of a node's settings file takes
-    precedence at that node. `gossipkv status --wait` returns when VERSION serves.
+    The order survives restarts, and nodes that join later follow it. At a node whose settings file has `hold`, that
+    setting takes precedence. `gossipkv status --wait` returns when VERSION serves.
     """
     with nodes.connect() as client:
         _order(client, "hold", name, version, local=local, as_json=as_json)

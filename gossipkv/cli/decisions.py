@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
-DECISION: Final = ask_within("10s", "the decision, and as long again to ask for its outcome")
+DECISION: Final = ask_within("10s", "the decision, and again to ask for its outcome")
 
 
 def allowed(timeout_ms: int, default_ms: int = DECISION_MS) -> dict[str, Value]:

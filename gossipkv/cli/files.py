@@ -144,13 +144,12 @@ def _write(description: Mapping[str, Value], *, as_json: bool) -> None:
 def verify(path: Path | None, *, table: str | None, nodes: AskedNodes, as_json: bool) -> int:
     """Check all checksums below PATH, or compare the replicas of a table.
 
-    PATH is a sorted file, a document, a data directory, its table store, the directory of a cluster,
-    or a source (root, database or version). Nodes may be running on PATH. The output has a line for each
-    damaged file, with the offset, and a summary. The exit status is 3 after damage, and 2 if PATH is none of these.
+    PATH is a sorted file, a document, a data directory, its table store, the directory of a cluster, or a source
+    (root, database or version). Nodes may be running on PATH. The output has a line for each damaged file, with the
+    offset. The exit status is 3 after damage, and 2 if PATH is none of these.
 
-    With --table, the nodes of each partition compare their live records. Partitions with writes are compared again
-    until --timeout; replicas of nodes that are down are left out. The exit status is 3 if replicas differ or could not
-    be compared.
+    With --table, the nodes compare their live records of each partition, again until --timeout if there are writes.
+    Replicas of nodes that are down are left out. The exit status is 3 if replicas differ or could not be compared.
     """
     if (path is None) == (table is None):
         raise click.UsageError("give either PATH or --table TABLE")

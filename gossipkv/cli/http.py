@@ -65,7 +65,7 @@ def _hosts(text: str) -> tuple[str, ...]:
     default="none",
     show_default=True,
     metavar="HOSTS",
-    help="Further names that the Host of requests may have, as the setting of nodes.",
+    help="Further names in the Host of requests, as the setting `http_hosts` of nodes.",
 )
 @click.option(
     "--max-connections",
@@ -100,9 +100,9 @@ def http(
 ) -> None:
     """Run an HTTP gateway in front of a cluster.
 
-    When the gateway listens, it writes one line to standard output, `ready HOST:PORT`, even if no node answers yet. The
-    gateway asks the first of its nodes that answers. On SIGTERM it answers the requests in flight and ends. On SIGHUP
-    it forgets the versions that it answered from; send SIGHUP after a roll-back.
+    The gateway asks the first of its nodes that answers. It writes one line to standard output, `ready HOST:PORT`,
+    when it listens, even if no node answers yet. On SIGTERM it answers the requests in flight and ends. On SIGHUP
+    it forgets the versions that it answered from; send SIGHUP after a rollback.
     """
     logs.configure("info", log_format)
     allow_descriptors()

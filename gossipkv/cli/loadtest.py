@@ -127,7 +127,7 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=node_address,
     multiple=True,
     metavar="HOST:PORT",
-    help=f"Node to send requests to; repeatable.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
+    help=f"Node to load; repeatable.  [default: --node before the command, ${NODE_VARIABLE}, {DEFAULT_NODE}]",
 )
 @click.option(
     "--target",
@@ -135,11 +135,9 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=parse_target,
     multiple=True,
     metavar="URL",
-    help="Another server to send requests to: gossipkv://HOST:PORT, http://HOST:PORT or redis://HOST:PORT/0.",
+    help="Another server to load: gossipkv://HOST:PORT, http://HOST:PORT or redis://HOST:PORT/0.",
 )
-@click.option(
-    "--members", "all_members", is_flag=True, help="Send requests to all live members of the cluster as well."
-)
+@click.option("--members", "all_members", is_flag=True, help="Load all live members of the cluster as well.")
 @click.option("--db", "database", default="", metavar="DB", help="Database to read.")
 @click.option(
     "--truth", type=_truth, multiple=True, metavar="[VERSION=]PATH", help="Expected values: a TSV file, or a source."
@@ -230,10 +228,10 @@ def loadtest(
 ) -> int:
     """Load servers, check every answer, and measure latency.
 
-    Without --rate, each connection sends its next request after an answer (a closed loop). With --rate, requests are
-    sent when they are due, and latencies count from that time. Without --truth and --keys, the test reads the first
-    keys of the database and does not compare values. A load on a table (--workload, --records, or a --mix with writes)
-    writes values that identify their writer, so reads are checked against them.
+    Without --rate, each connection sends its next request after an answer (a closed loop). With --rate, requests
+    are sent when they are due, and latencies count from that time. Without --truth and --keys, the test reads the
+    first keys of the database and does not compare values. A load on a table (--workload, --records, or a --mix
+    with writes) writes values that name their writer, and checks reads against them.
 
     The exit status is 3 if a value was wrong, a limit of --fail-if was violated, or no request was answered.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 OF_TABLE: Final = click.option(
-    "--table", metavar="TABLE", help=("Change the acceptors of this table.  [default: of the catalogue]")
+    "--table", metavar="TABLE", help=("Table whose acceptors change.  [default: the catalogue]")
 )
 ROOT_CHARACTERS: Final = 12  # Digits of a root that are shown; enough to tell two apart.
 
@@ -70,7 +70,7 @@ class RegisterReport(Record):
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def metadata() -> None:
-    """Choose the nodes that decide on tables: the acceptors of the catalogue, or of one table's map."""
+    """Choose the nodes that decide on the list of tables (the catalogue), or on one table: the acceptors."""
 
 
 @metadata.command()
@@ -80,7 +80,7 @@ def metadata() -> None:
 def status(table: str | None, nodes: AskedNodes, *, as_json: bool) -> int:
     """Show the acceptors of the catalogue, or of TABLE, those that answer, and the last decision.
 
-    The exit status is 3 if too few acceptors answer, so that nothing can be decided.
+    The exit status is 3 if too few acceptors answer to decide.
     """
     with nodes.connect() as client:
         answer = ask_maps(client, "metadata_status", table, {"timeout_ms": nodes.timeout_ms})
@@ -101,7 +101,7 @@ def status(table: str | None, nodes: AskedNodes, *, as_json: bool) -> int:
 @DECISION
 @JSON
 def join(node: str, table: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
-    """Make the node NODE an acceptor."""
+    """Make NODE an acceptor."""
     with nodes.connect() as client:
         _tell(ask_map(client, "metadata_join", table, node), as_json=as_json)
 
@@ -112,7 +112,7 @@ def join(node: str, table: str | None, nodes: AskedNodes, *, as_json: bool) -> N
 @DECISION
 @JSON
 def leave(node: str, table: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
-    """Remove the node NODE from the acceptors. The last acceptor cannot leave."""
+    """Remove NODE from the acceptors. The last acceptor cannot leave."""
     with nodes.connect() as client:
         _tell(ask_map(client, "metadata_leave", table, node), as_json=as_json)
 
@@ -123,12 +123,11 @@ def leave(node: str, table: str | None, nodes: AskedNodes, *, as_json: bool) -> 
 @DECISION
 @JSON
 def replace(old: str, new: str | None, nodes: AskedNodes, *, as_json: bool) -> int:
-    """Replace the acceptor OLD by the node NEW, for the catalogue and every table.
+    """Replace the acceptor OLD by NEW, for the catalogue and every table.
 
-    If the command is interrupted, repeat it: it continues. If a node has a new store, give its name twice: the node
-    replaces its own lost store. Name a node that is no longer a member by its uuid from `metadata status`.
-
-    The exit status is 3 if a register could not be changed; the reasons are listed.
+    If the command is interrupted, repeat it. If a node has a new store, name it twice. A node that
+    is no longer a member is named by its uuid from `metadata status`. The exit status is 3 if a replacement failed;
+    the reasons are listed.
     """
     comer = _newcomer(old, new)
     shown = description(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -192,18 +191,17 @@ def _tables(client: Client) -> list[str | None]:
     multiple=True,
     required=True,
     metavar="NODE",
-    help=("Surviving acceptor; repeat for each survivor."),
+    help=("Surviving acceptor; repeatable."),
 )
 @OF_TABLE
 @click.option("--yes", is_flag=True, help="Do it. Without this, the command only says what may be lost.")
 @DECISION
 @JSON
 def force(survivors: tuple[str, ...], table: str | None, nodes: AskedNodes, *, yes: bool, as_json: bool) -> int:
-    """Let the survivors decide alone, because a majority of the acceptors is lost for good.
+    """Let the survivors decide alone after a majority of the acceptors is lost.
 
-    Decisions that only the lost acceptors knew are lost. Without --yes, nothing is done: the command says what may be
-    lost, with exit status 2. The request is refused while a majority of the acceptors answers, or if a survivor does
-    not answer.
+    Decisions that only the lost acceptors knew are lost. Without --yes, the command only says what may be lost,
+    with exit status 2. It is refused while a majority of the acceptors answers, or if a survivor does not answer.
     """
     with nodes.connect() as client:
         if not yes:

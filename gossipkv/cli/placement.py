@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-PLAN: Final = ask_within("60s", "the plans; a table with thousands of partitions takes a second or two")
+PLAN: Final = ask_within("60s", "the plans")
 ISOLATION_GROUP: Final = click.option(
     "--isolation-group",
     metavar="G",
@@ -57,7 +57,7 @@ YES: Final = click.option(
 
 def _force(of: str) -> Callable[[FC], FC]:
     return click.option(
-        "--force", is_flag=True, help=(f"Treat {of} as lost for good: do not wait for records that only {of} has.")
+        "--force", is_flag=True, help=(f"Treat {of} as lost: do not wait for records that only {of} has.")
     )
 
 
@@ -117,9 +117,9 @@ def node() -> None:
 @DECISION
 @JSON
 def add(name: str, nodes: AskedNodes, *, isolation_group: str | None, weight: int | None, as_json: bool) -> None:
-    """Add the node NODE to the nodes that hold tables.
+    """Let NODE hold tables.
 
-    If the node was added before, only the given options are changed.
+    If NODE was added before, only the given options are changed.
     """
     with nodes.connect() as client:
         answer = decided(
@@ -137,8 +137,8 @@ def add(name: str, nodes: AskedNodes, *, isolation_group: str | None, weight: in
 def remove(name: str, nodes: AskedNodes, *, force: bool, yes: bool, as_json: bool) -> int:
     """Remove NODE from the nodes that hold tables.
 
-    Its partitions move to other nodes. While NODE is down, they wait for its records, unless --force is given. Name a
-    node that is no longer a member by its uuid from `node list`.
+    Its partitions move to other nodes. If NODE is down, they wait for its records, unless --force is given. A node
+    that is no longer a member is named by its uuid from `node list`.
     """
     if force and not yes:
         return _warn(name)
@@ -171,8 +171,7 @@ def replace(
 ) -> int:
     """Replace the node OLD by the node NEW.
 
-    NEW gets the share of OLD, unless --weight is given. If a node has lost its disk, give its name twice: the node
-    replaces its own lost store.
+    NEW gets the share of OLD, unless --weight is given. If a node lost its disk, name it twice.
     """
     if force and not yes:
         return _warn(old)
@@ -189,10 +188,7 @@ def replace(
 @DECISION
 @JSON
 def weight(name: str, share: int, nodes: AskedNodes, *, as_json: bool) -> None:
-    """Change the share of NODE.
-
-    NODE holds partitions in proportion to its weight W.
-    """
+    """Change the weight of NODE to W: nodes hold partitions in proportion to their weights."""
     with nodes.connect() as client:
         answer = decided(client, "set_weight", name, share, _options(nodes.timeout_ms))
     _tell(answer, f"{name}: {_place(answer, name)}", as_json=as_json)
@@ -202,10 +198,7 @@ def weight(name: str, share: int, nodes: AskedNodes, *, as_json: bool) -> None:
 @NODES
 @JSON
 def list_(nodes: AskedNodes, *, as_json: bool) -> None:
-    """List the nodes that hold tables.
-
-    The list includes nodes that were removed or are lost for good; they hold no tables.
-    """
+    """List the nodes that hold tables, and those that were removed or are lost."""
     with nodes.connect() as client:
         answer = ask_map(client, "placement_nodes")
     placement = decode(PlacementReport, answer)
@@ -231,10 +224,9 @@ def _nodes_table(nodes: Iterable[TablesNode]) -> Table:
 @PLAN
 @JSON
 def plan(name: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
-    """Show the planned moves of TABLE, or of all tables, that have not begun.
+    """Show the moves of TABLE, or of all tables, that are planned and have not begun.
 
-    This command moves nothing; `status` shows the moves under way. For range tables, the output has the reasons, and
-    the ranges to split.
+    `status` shows the moves under way. For range tables, the output has the reasons, and the ranges to split.
     """
     with nodes.connect() as client:
         answer = ask_maps(client, "plan", name)
@@ -300,9 +292,9 @@ def _sum(found: PlanReport) -> str:
 @DECISION
 @JSON
 def reshard(name: str, groups: int, nodes: AskedNodes, *, as_json: bool) -> None:
-    """Restrict each shard of the table NAME to one group of nodes.
+    """Divide the nodes into GROUPS groups, and keep each shard of the table NAME in one group.
 
-    The nodes form GROUPS groups, and shard s is held only by nodes of group s modulo GROUPS. 0 means no groups.
+    Shard s belongs to group s modulo GROUPS. 0: no groups.
     """
     with nodes.connect() as client:
         answer = decided(client, "reshard", name, groups, _options(nodes.timeout_ms))

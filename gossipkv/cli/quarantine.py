@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
-PATIENCE: Final = ask_within("10s", "one request, including the wait for silent nodes")
+PATIENCE: Final = ask_within("10s", "one request, with the wait for silent nodes")
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def quarantine() -> None:
-    """List or drop quarantined replicas: replicas that no map names any more."""
+    """List or drop quarantined replicas: kept copies that serve nothing."""
 
 
 @quarantine.command(name="list")
@@ -68,7 +68,7 @@ def _table(found: list[dict[str, Value]]) -> Table:
 def drop(name: str, copies: tuple[str, ...], nodes: AskedNodes, *, yes: bool, as_json: bool) -> int:
     """Drop quarantined replicas of NODE.
 
-    COPY is a name from `list`. Without --yes, nothing is done: the command says what may be lost, with exit status 2.
+    COPY is a name from `list`. Without --yes, the command only says what may be lost, with exit status 2.
     """
     if not yes:
         return unconfirmed(

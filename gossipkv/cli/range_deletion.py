@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PATIENCE_S: Final = 30.0  # Time without progress; a dead node is detected sooner.
 PAUSE_S: Final = 0.5
 FOR_NOW: Final = (NotReady, Overloaded, TimedOut, Unavailable, Unknown)
-PAGE: Final = ask_within("10s", "one page of some thousand records")
+PAGE: Final = ask_within("10s", "some thousand records")
 
 
 @click.command(cls=Command, name="delete-range")
@@ -52,9 +52,9 @@ def delete_range(
 ) -> None:
     """Delete the keys of the table NAME from START (inclusive) to END (exclusive).
 
-    Without END, delete to the last key. START may be empty. Records that are put meanwhile may or may not be deleted.
-    The reported number is exact, unless a node gave no answer: then the output says `at least`. If the command ends
-    early, repeat it.
+    START may be empty. Without END, delete to the last key. Records that are put meanwhile may or may not be
+    deleted. The reported number is exact, unless it says `at least` because a node gave no answer. If the command
+    ends early, repeat it.
     """
     bounds = span_options(start, end, prefix, reverse=False)
     deletion = DeletionPages(name, bounds, tables.write_options(b"", level, 0, nodes.timeout_ms))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 NO_COPY: Final = "none"
-SIZES: Final = ask_within("10s", "one request, including the wait for hosts that do not report sizes")
+SIZES: Final = ask_within("10s", "one request, with the wait for hosts that report no size")
 
 
 def _of_range(*more: str) -> Callable[[FC], FC]:
@@ -59,8 +59,7 @@ def _of_range(*more: str) -> Callable[[FC], FC]:
 def split(name: str, key: bytes, nodes: AskedNodes, *, as_json: bool) -> None:
     """Split the range of the table NAME that contains KEY.
 
-    The second child begins at KEY; no data is copied. If KEY is `-`, the key is read from standard input, without one
-    final line feed.
+    The second half begins at KEY; no data is copied. A KEY of `-` is read from standard input.
     """
     answer = _decided("split", nodes, name, key)
     ids = names_text([partition.id for partition in decode(TableMap, answer).partitions])
@@ -70,10 +69,9 @@ def split(name: str, key: bytes, nodes: AskedNodes, *, as_json: bool) -> None:
 @click.command(cls=Command)
 @_of_range("node")
 def join(name: str, key: bytes, node: str, nodes: AskedNodes, *, as_json: bool) -> None:
-    """Move a slot of the range with KEY to NODE.
+    """Move a replica of the range of the table NAME that contains KEY to NODE.
 
-    The range is the range of the table NAME that contains KEY; `status` shows the progress. If KEY is `-`, the key is
-    read from standard input.
+    `status` shows the progress. A KEY of `-` is read from standard input.
     """
     _tell_move(_decided("join", nodes, name, key, node), name, key, as_json=as_json)
 
@@ -81,10 +79,10 @@ def join(name: str, key: bytes, node: str, nodes: AskedNodes, *, as_json: bool) 
 @click.command(cls=Command)
 @_of_range("node")
 def leave(name: str, key: bytes, node: str, nodes: AskedNodes, *, as_json: bool) -> None:
-    """Move the slot of the range with KEY away from NODE.
+    """Move the replica of the range of the table NAME that contains KEY away from NODE.
 
-    The range is the range of the table NAME that contains KEY; the planner picks the new node. If the slot is still
-    moving to NODE, that move is cancelled. If KEY is `-`, the key is read from standard input.
+    The planner picks the new node. If the replica is still moving to NODE, that move is cancelled. A KEY of `-` is
+    read from standard input.
     """
     _tell_move(_decided("leave", nodes, name, key, node), name, key, as_json=as_json)
 
@@ -117,17 +115,17 @@ def _tell_move(answer: dict[str, Value], name: str, key: bytes, *, as_json: bool
 @click.option(
     "--copy",
     metavar="COPY",
-    help="Quarantined replica of NODE to continue from; `none` means empty.  [default: the only one]",
+    help="Quarantined replica on NODE to continue from; `none`: begin empty.  [default: the only one]",
 )
 @click.option("--shard", is_flag=True, help="KEY is the number of a hash table's shard.")
 @click.option("--yes", is_flag=True, help="Do it. Without this, the command only says what may be lost.")
 def force_join(
     name: str, key: bytes, node: str, nodes: AskedNodes, *, copy: str | None, shard: bool, yes: bool, as_json: bool
 ) -> int:
-    """Re-create a range or shard on NODE after all its hosts are lost for good.
+    """Re-create the range or shard of the table NAME that contains KEY on NODE, after all its hosts are lost.
 
-    It is the one of the table NAME that contains KEY. COPY is a name from `table quarantine list NODE`.
-    Without --yes, nothing is done: the command says what may be lost, with exit status 2.
+    COPY is a name from `table quarantine list NODE`. Without --yes, the command only says what may be lost, with
+    exit status 2.
     """
     if shard and not (key.isdigit() and int(key) < MAX_SHARDS):
         raise click.UsageError(f"--shard: {shown(key)} is not the number of a shard, which `table partitions` shows")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 SEQUENCE_BITS: Final = 48
-CREATION: Final = ask_within("30s", "the creation and the wait for members, and as long again to ask for its outcome")
+CREATION: Final = ask_within("30s", "the creation, and again to ask for its outcome")
 
 
 def time_key(text: str) -> TimeKey:
@@ -127,10 +127,9 @@ def create(
 ) -> None:
     """Create the table NAME.
 
-    The command waits for members that start, restart or do not answer. If the time is over and most replicas have a
-    node, the table is created, and the output names the members without a replica.
-
-    If no answer comes, the command asks once more under the same id, so no second table is created.
+    The command waits for members that do not answer yet. If the time is over and most replicas have a node, the
+    table is created, and the output names the members without a replica. A request without an answer is repeated
+    under the same id, so no second table is created.
     """
     if kind == HASH and bounds:
         raise click.UsageError("--bound is for range tables")
@@ -173,8 +172,8 @@ def create(
 def drop(name: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """Drop the table NAME with all its records.
 
-    The exit status is 1 if the table does not exist. If no answer comes, the command asks once more for the same table,
-    so a new table of that name is never dropped.
+    The exit status is 1 if the table does not exist. A request without an answer is repeated for the same table, so
+    a new table of that name is never dropped.
     """
     with nodes.connect() as client:
         table = None

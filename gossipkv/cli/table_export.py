@@ -125,7 +125,11 @@ class Parquet:
 @click.option("--start", type=key_bytes, metavar="KEY", help="First key (inclusive).")
 @click.option("--end", type=key_bytes, metavar="KEY", help="End key (exclusive).")
 @click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
-@click.option("--partial", is_flag=True, help="Pass over partitions that cannot be read, and name them.")
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Pass over partitions that give no page within --timeout, and name them; the exit status is 0.",
+)
 @click.option("--expiry", is_flag=True, help="Write times of expiry too, as expires_at; this reads records twice.")
 @HEX_KEYS
 @PAGE
@@ -146,8 +150,7 @@ def export(
     """Write the records of TABLE to FILE in key order, as TSV, JSON lines or Parquet.
 
     The suffix of FILE sets the format; a second suffix .gz, .zst or .lz4 compresses lines. FILE appears, or is
-    replaced, when it is complete. The export is no snapshot: each page has the records of the time of its read. With
-    --partial, a shard or range that gives no page within --timeout is named on standard error; the exit status is 0.
+    replaced, when it is complete. The export is no snapshot: each page has the records of the time of its read.
     """
     lines = path.with_suffix("") if path.suffix in COMPRESSED else path
     form = form or {**SUFFIXES, ".parquet": "parquet"}.get(lines.suffix)

@@ -332,10 +332,9 @@ def import_(
 ) -> None:
     """Put the records of each FILE into TABLE. All formats of sources are read.
 
-    If a key occurs more than once, the last record stays. Batches without an answer are put again, so no other client
-    should write these keys meanwhile. After an interruption or kill -9, repeat the command: with --state it continues a
-    second or two before that place, and without --state it starts over. With several --node, batches go to all of these
-    nodes.
+    If a key occurs more than once, the last record stays. Batches without an answer are put again, so let no other
+    client write these keys meanwhile. After an interruption, repeat the command: with --state it continues there,
+    without it starts over. Batches go to all nodes of --node.
     """
     begin_s = monotonic()
     files = ImportedFiles(

@@ -44,7 +44,7 @@ LEVEL: Final = level("majority", "Replicas that must confirm before the command 
 def put(
     table: str, key: bytes, value: bytes, *, level: Level | None, no_smear: bool, ttl: int | None, nodes: AskedNodes
 ) -> None:
-    """Put the record KEY, VALUE into TABLE.
+    """Write VALUE under KEY in TABLE.
 
     If VALUE is absent or `-`, the value is read from standard input, byte for byte; KEY may be `-` instead. Keys have
     at most 65,522 bytes, values 16,711,616. The request is sent once: without an answer, the write may or may not have

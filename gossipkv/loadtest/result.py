@@ -26,7 +26,7 @@ class LatencyResult:
     """Latencies of requests.
 
     `buckets` are `[upper bound in microseconds, cumulative count]`, without empty buckets; the last one holds all.
-    `percentiles` has the names of `PERCENTILES`; "100" is exact.
+    `percentiles` has the keys "50", "90", "99", "99.9", "99.99" and "100", of which the last is exact.
     """
 
     count: int = 0
@@ -120,7 +120,7 @@ class Event:
     `what` is one of `member` (`who`: the node, `detail`: "alive -> suspect"), `version` (`who`: node and database,
     `detail`: "1 -> 2"), `silent` and `answers` (`who`: the watched node), `frozen` (`detail`: the duration, from `t`
     on, without any answer), `truth` (`who`: a version that appeared during the run, `detail`: the outcome of reading
-    it) and `generator` (one of our own processes ended).
+    it) and `generator` (one of the test's processes ended).
     """
 
     t: float
@@ -153,7 +153,7 @@ class Result:
     `latency` has "all" and each requested kind (`get`, `get_many`, `scan`); in an open loop it counts from when a
     request was due.  `lateness` is the delay of sending, None in a closed loop: large values mean that connections were
     busy, or that the generator lacked a processor.  `first_wrong` describes the first wrong value.  `generator_cpu_s`
-    is the processor time of our own processes.  `ended` is "done", "interrupted", or a sentence about the early end.
+    is the processor time of the test's processes.  `ended` is "done", "interrupted", or a sentence about the early end.
     """
 
     began: str  # The time is ISO 8601, in UTC.

@@ -24,7 +24,7 @@ def read_listeners(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class AccessSettings:
-    """The users and peers that a node knows, and its own certificate."""
+    """Users and TLS."""
 
     users: Path | None = plain(
         None, "path", "none", "a users file that only the node's user can read", read_path,
@@ -33,8 +33,8 @@ class AccessSettings:
     )  # fmt: skip
     tls_certificate: Path | None = plain(
         None, "path", "none", "a PEM file with the certificate and its chain", read_path,
-        meaning="certificate of this node, for TLS on its ports; needs `tls_key`",
-        why="only the operator can name the node",
+        meaning="certificate of this node, which turns on TLS; needs `tls_key`",
+        why="only the operator can get one",
     )  # fmt: skip
     tls_key: Path | None = plain(
         None, "path", "none", "a PEM file that only the node's user can read", read_path,
@@ -43,16 +43,16 @@ class AccessSettings:
     )  # fmt: skip
     tls_listeners: tuple[str, ...] = plain(
         LISTENERS, "text", "all", _LISTENERS_FORM, read_listeners,
-        meaning="listeners that accept only TLS if `tls_certificate` is set",
-        why="a forgotten port must not stay unencrypted",
+        meaning="ports that accept only TLS if `tls_certificate` is set",
+        why="no port stays unencrypted because it was forgotten",
     )  # fmt: skip
     tls_clients: Path | None = plain(
         None, "path", "none", "a PEM file of certificates", read_path,
-        meaning="authorities of client certificates, whose names are names of users",
+        meaning="authorities to trust for certificates of clients, which name their users",
         why="tokens suffice for most clusters",
     )  # fmt: skip
     tls_peers: Path | None = plain(
         None, "path", "none", "a PEM file of certificates", read_path,
-        meaning="authorities of node certificates, for TLS between nodes; needs `tls_certificate`",
+        meaning="authorities to trust for certificates of other nodes, for TLS between nodes; needs `tls_certificate`",
         why="only the operator knows the cluster's authorities",
     )  # fmt: skip

@@ -83,7 +83,7 @@ def _default_data() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
-    """The place of a node: on the disk and in the network."""
+    """Directory and addresses of a node."""
 
     data: Path = field(
         default_factory=_default_data,
@@ -95,29 +95,29 @@ class NodeSettings:
     )  # fmt: skip
     listen: Address = plain(
         Address("127.0.0.1", 7070), "address", "127.0.0.1:7070", "HOST:PORT; port 0 means any free port", parse_address,
-        meaning="address for MessagePack-RPC over TCP, and for gossip on the same port over UDP",
+        meaning="address for clients and other nodes: MessagePack-RPC over TCP, and gossip over UDP at the same port",
         why="only this machine, since there is no authentication by default",
     )  # fmt: skip
     advertise: Address | None = plain(
         None, "address", "as listen", "HOST:PORT; port 0 means the port of `listen`", read_advertised,
         meaning="address at which others reach this node; if it is a name, clients are told the name",
-        why="as `listen`; if that is every interface, the local address of the route to the first node of `join`",
+        why="if `listen` is every interface, the local address of the route to the first node of `join`",
     )  # fmt: skip
     advertise_address: str | None = plain(
         None, "text", "as resolved", "an IPv4 or IPv6 address", read_ip_address,
-        meaning="address that the name in `advertise` stands for, if the name service knows it late or has an old one",
+        meaning="address of the name in `advertise`, if the name service knows it late or has an old one",
         why="other nodes need a numeric address",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    """The log of a node on standard error."""
+    """Log on standard error."""
 
     log_level: str = choice(
         "info", ("debug", "info", "warning", "error"),
         meaning="lowest level of log lines to write",
-        why="info has a few lines per start, and one for each change",
+        why="a few lines per start, and one for each change",
     )  # fmt: skip
     log_format: str = choice(
         "text", ("text", "json"),

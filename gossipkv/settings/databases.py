@@ -60,24 +60,24 @@ def is_table_name(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumSettings:
-    """The records that a new version needs to become active; a database's table may override each setting."""
+    """Minimum records of a new version; a database's table may override each setting."""
 
     min_records: int = count(
         0, 0, 1_000_000_000_000,
-        meaning="minimum of records for a new version to become active; the same on every node",
+        meaning="records that a new version needs to become active; the same on every node",
         why="only the owner of a database knows its size",
     )  # fmt: skip
     min_ratio: int = ratio(
         "off",
         meaning=(
-            "minimum of records for a new version to become active, as a share of the active version's "
-            "records; the same on every node"
+            "records that a new version needs to become active, as a share of the active version's; the same on "
+            "every node"
         ),
         why="some databases shrink rightly, and only their owners know which",
     )  # fmt: skip
     allow_empty: bool = switch(
         default=False,
-        meaning="true if a version without records may become active; the same on every node",
+        meaning="let versions without records become active; the same on every node",
         why="an empty version is almost always a failed export",
     )  # fmt: skip
 
@@ -177,8 +177,7 @@ DATABASE_SETTINGS: Final = (
     ),
     DatabaseSetting(
         "separator", "none", "a string",
-            "separator between the fields of a key; without a separator, the fields form a MessagePack "
-            "array",
+        "separator between the fields of a key; without it, the fields form a MessagePack array",
         "any other bytes could be part of a field",
     ),
     DatabaseSetting("encoding", "json", " or ".join(ENCODINGS), "encoding of rows", "every language can read JSON"),
@@ -190,13 +189,12 @@ DATABASE_SETTINGS: Final = (
         "the dialect of most programs",
     ),
     DatabaseSetting(
-        "hold", "none", "a version", "serve this version, even if newer versions exist",
-            "most clients want the newest version"
+        "hold", "none", "a version", "serve this version, even if newer ones exist",
+        "most clients want the newest version",
     ),
     DatabaseSetting(
         "presharded", "the node's", " or ".join(PRESHARDED),
-        "permission to skip files of partitions that this node does not need",
-            "one rule for all databases suffices for most",
+        "skip source files of partitions that this node does not need", "one rule for all databases suffices for most",
     ),
     DatabaseSetting(
         "content_type", "the node's", MEDIA_TYPE_FORM,
@@ -204,7 +202,7 @@ DATABASE_SETTINGS: Final = (
     ),
     DatabaseSetting(
         "storage_options", "the root's", "a table", "options to reach the object store of this database",
-            "most databases are in one store",
+        "most databases are in one store",
     ),
     *(
         DatabaseSetting(name, "the node's", setting.allowed, setting.meaning, setting.why)

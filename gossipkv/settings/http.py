@@ -56,7 +56,7 @@ def expected_hosts(own: Iterable[Address | None], further: Iterable[str]) -> str
 
 @dataclass(frozen=True, kw_only=True)
 class HttpSettings:
-    """The answers of a node by HTTP.
+    """HTTP and the status page.
 
     Times are those of serving: `frame_timeout` for a request to arrive whole, `output_timeout`, `idle_timeout`,
     `drain_timeout`; and so is `max_queued_total`, for the data that the gateway holds for all its connections.
@@ -64,8 +64,8 @@ class HttpSettings:
 
     http_listen: Address | None = plain(
         None, "address", "off", "HOST:PORT, or off; port 0 means any free port", read_listen,
-        meaning="address for HTTP and the status page; a child process answers all but plain reads",
-        why="a second port is opened on request only; `gossipkv cluster` opens it",
+        meaning="address for HTTP and the status page",
+        why="a port is opened only on request; `gossipkv cluster` opens it",
     )  # fmt: skip
     content_type: str = plain(
         USUAL_MEDIA_TYPE, "text", USUAL_MEDIA_TYPE, MEDIA_TYPE_FORM, read_media_type,
@@ -74,15 +74,17 @@ class HttpSettings:
     )  # fmt: skip
     http_hosts: tuple[str, ...] = plain(
         (), "hosts", "none", _HOSTS_FORM, read_hosts,
-        meaning=
-            "names that the `Host` of requests may have besides addresses, `localhost` and the names in `advertise`, "
-            "`listen` and `http_listen`; it may have any with `users`",
-        why="by DNS rebinding, web pages of other sites reach a node under their own names",
+        meaning=(
+            "further names in the `Host` of HTTP requests, in addition to addresses, `localhost` and the names in "
+            "`advertise`, `listen` and `http_listen`; with `users`, any name is accepted"
+        ),
+        why="DNS rebinding makes other sites' pages reach a node under their own names",
     )  # fmt: skip
     http_max_connections: int = count(
         4096, 1, 1_000_000,
-        meaning=
-            "maximum of open connections of the HTTP gateway; for a further connection, the longest idle "
-            "connection is closed, else the new connection is refused",
-        why="each connection costs the gateway a descriptor, a task and some KiB",
+        meaning=(
+            "maximum number of HTTP connections; for a further one, the longest idle connection is closed, else the "
+            "new one is refused"
+        ),
+        why="each connection costs the gateway a descriptor and some KiB",
     )  # fmt: skip

@@ -28,8 +28,8 @@ class ServingSettings:
     )  # fmt: skip
     max_depth: int = count(
         32, 4, 32,
-        meaning="maximum depth of nested containers in a request",
-        why="the scanner has room for 32; plain requests need 4",
+        meaning="maximum depth of nested lists and maps in a request",
+        why="plain requests need 4",
     )  # fmt: skip
     max_elements: int = count(
         16_384, 12_288, 1_048_576,
@@ -48,79 +48,75 @@ class ServingSettings:
     )  # fmt: skip
     max_connections: int = count(
         10_000, 1, 1_000_000,
-        meaning=(
-            "maximum of open connections; for a further connection, a silent connection is closed, else "
-            "the new connection is closed"
-        ),
+        meaning="maximum number of connections; for a further one, a silent connection is closed, else the new one",
         why="each connection costs a descriptor and a few KiB, with TLS 15",
     )  # fmt: skip
     max_connections_per_address: int = count(
         _HALF, 1, 1_000_000, words={"half": _HALF, "off": 0},
         meaning=(
-            "maximum of open connections from one IPv4 address or one IPv6 network of 64 bits; further "
-            "connections are closed"
+            "maximum number of connections from one IPv4 address or one IPv6 network of 64 bits; further ones are "
+            "closed"
         ),
-        why="half of `max_connections`, so that no client can take all; set off if all clients come through one proxy",
+        why="half of `max_connections`, so no client can take all; turn it off if all clients come through one proxy",
     )  # fmt: skip
     max_in_flight: int = count(
         1000, 1, 100_000,
-        meaning="unanswered requests of a connection at which its reading pauses",
+        meaning="number of unanswered requests of a connection at which the node stops reading from it",
         why="ten times the need of a pipelining client",
     )  # fmt: skip
     max_in_flight_total: int = count(
         65_536, 1, 1_000_000,
-        meaning="maximum of unanswered requests of all connections; further requests are refused as OVERLOADED",
-        why="each waiting request holds a task of some KiB",
+        meaning="maximum number of unanswered requests of all connections; further requests are refused as OVERLOADED",
+        why="each waiting request takes some KiB",
     )  # fmt: skip
     max_queued: int = size(
         "4MiB", "64KiB", "1GiB",
-        meaning="size of answers waiting for a client at which reading from the client pauses",
+        meaning="size of answers waiting for a client at which the node stops reading from it",
         why="a client that does not read must not fill the node's memory",
     )  # fmt: skip
     max_queued_total: int = size(
         "256MiB", "1MiB", "1TiB",
         meaning=(
-            "maximum size of requests and answers held for all connections; beyond, the connection that "
-            "holds most is closed"
+            "maximum size of requests and answers of all connections; beyond, the connection that holds most is "
+            "closed"
         ),
         why="room for 15 of the largest requests, or for 64 clients that do not read",
     )  # fmt: skip
     frame_timeout: int = duration(
         "10s", "100ms", "1h",
-        meaning="time for a begun request to arrive completely",
+        meaning="time for a request to arrive completely",
         why="the largest request needs 3 s on a 100 Mbit/s line",
     )  # fmt: skip
     output_timeout: int = duration(
         "10s", "100ms", "1h",
-        meaning="time without progress in sending answers until a connection is closed",
-        why="longer than a client's pause of garbage collection; its answers are held meanwhile",
+        meaning="time without progress in sending answers after which a connection is closed",
+        why="longer than a client's pause of garbage collection",
     )  # fmt: skip
     idle_timeout: int = duration(
         "1h", "1s", "30d", zero="off",
-        meaning="time without a request until a connection is closed",
-        why="clients keep connections, and connections of vanished clients must end",
+        meaning="time without a request after which a connection is closed",
+        why="clients keep connections, and those of vanished clients must end",
     )  # fmt: skip
     drain_timeout: int = duration(
         "10s", "0s", "1h",
         meaning=(
-            "at a stop, time for other nodes to build data that only this node has, and again as much "
-            "for requests in flight"
+            "time at a stop for other nodes to build data that only this node has, and again for requests in flight"
         ),
         why="twice this time is below the 30 s after which supervisors kill",
     )  # fmt: skip
     busy_poll: str = choice(
         "auto", ("auto", "on", "off"),
-        meaning="polling for the next request for up to 50 µs before sleep",
-        why="auto: while requests follow closely, and if a second core is granted",
+        meaning="wait for up to 50 µs for the next request without sleep, at the cost of processor time",
+        why="while requests follow closely, and if there is a second core",
     )  # fmt: skip
     pumps: int = count(
         _AUTO, 1, 64, words={"auto": _AUTO},
-        meaning="number of serving threads; auto: the granted cores, at most 8",
-        why="each thread serves its own connections on its own core",
+        meaning="number of threads that serve requests",
+        why="one for each granted core, at most 8",
     )  # fmt: skip
     scan_limit: int = count(
         1000, 1, 100_000,
-        meaning="maximum of records in one page of a scan",
+        meaning="maximum number of records in one page of a scan",
         why="pages keep a long scan from delaying other requests",
     )  # fmt: skip
 
@@ -152,18 +148,18 @@ def read_databases(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RespSettings:
-    """The answers of a node to Redis clients; limits are those of serving."""
+    """Redis clients; limits are those of serving."""
 
     resp_listen: Address | None = plain(
         None, "address", "off", "HOST:PORT, or off; port 0 means any free port", read_listen,
-        meaning="address for clients of Redis (RESP, protocols 2 and 3)",
-        why="a further port is opened on request only",
+        meaning="address for Redis clients (RESP 2 and 3)",
+        why="a port is opened only on request",
     )  # fmt: skip
     resp_databases: tuple[str, ...] = plain(
         (), "text", "none", _FORM, read_databases,
         meaning=(
-            "databases of SELECT 1, 2 and so on; with SELECT 0, the first colon of a key separates "
-            "database and key"
+            "databases that Redis clients choose by SELECT 1, 2 and so on; after SELECT 0, keys are written as "
+            "DATABASE:KEY"
         ),
-        why="clients of Redis number databases, and only the operator knows the order",
+        why="only the operator knows the order",
     )  # fmt: skip

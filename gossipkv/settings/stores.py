@@ -68,11 +68,11 @@ class Stores:
 
 @dataclass(frozen=True, kw_only=True)
 class BackupSettings:
-    """The places of backups."""
+    """Backups."""
 
     backup_roots: tuple[str, ...] = plain(
         (), "places", "none", "absolute paths and URLs, separated by commas", read_places,
-        meaning='directories of this machine and stores where backups may be, beside the stores of `[storage."URL"]`',
+        meaning='places of backups: directories of this machine and stores, in addition to those of `[storage."URL"]`',
         why="without users nobody may choose a place; with users, their right `operate` suffices for local directories",
     )  # fmt: skip
     backup_abandon_after: int = duration(

@@ -535,4 +535,4 @@ def test_config_on_a_narrow_terminal(run, monkeypatch):
     monkeypatch.setattr("gossipkv.cli.settings.WIDE", 2000)
     lines = run("config").out.decode().splitlines()
     assert lines[0].split() == ["source", "-", "default"]
-    assert lines[1] == "    source root, which contains DATABASE/VERSION/FILES"
+    assert lines[1] == "    directory or URL of the versions, as DATABASE/VERSION/FILES"
