@@ -64,7 +64,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def listing(items: Iterable[tuple[str, str]]) -> str:
     """Return a list of names with their meanings."""
-    return "\n".join(f"- {name}: {meaning}{'' if meaning[-1] in '.]`' else '.'}" for name, meaning in items)
+    return "\n".join(f"- {name}: {meaning}{'' if meaning[-1] in '.]' else '.'}" for name, meaning in items)
 
 
 def permitted(allowed: str) -> str:
@@ -333,7 +333,7 @@ def load_test() -> str:
     )  # fmt: skip
     sections = (
         f"## {kind.__name__}\n\n{meaning_of(kind)}\n\n"
-        + listing((code(field.name), code(str(field.type))) for field in dataclasses.fields(kind))
+        + "\n".join(f"- `{field.name}`: `{field.type}`" for field in dataclasses.fields(kind))
         for kind in kinds
     )
     return f"""# Results of a load test
