@@ -35,8 +35,8 @@ def changes(
 ) -> None:
     """Write each change of TABLE as a line {"key", "value", "expires_at"}; a deleted record has the value null.
 
-    Each acknowledged change comes at least once, and those of a key in their order. When it is ended, and a change
-    has come, the command writes the token with which another run goes on to standard error.
+    Each acknowledged change comes at least once, and those of a key in their order. If changes have come, the command
+    writes the token for another run to standard error at its end, also by SIGTERM.
     """
     if start is not None and token is not None:
         raise click.UsageError("--start is for a run without --token")
