@@ -222,7 +222,7 @@ def test_changes_are_lines_and_the_token_goes_on(ask):
 
     def ending(_name, options):
         if options.get("token") == b"t2":
-            os.kill(os.getpid(), signal.SIGTERM)  # As a supervisor does.
+            os.kill(os.getpid(), signal.SIGTERM)  # A supervisor does this.
         return changes(_name, {**options, "token": options.get("token", b"t1")})
 
     pages[b"t2"] = [], b"t2"
