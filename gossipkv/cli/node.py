@@ -10,7 +10,7 @@ import click
 from gossipkv.address import Address
 from gossipkv.cli.flags import load_settings
 from gossipkv.cli.help import Command
-from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map
+from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map, ask_within
 from gossipkv.cli.output import print_json, tell
 from gossipkv.client import blocking
 from gossipkv.client.credentials import Credentials
@@ -50,7 +50,7 @@ def _own(timeout_ms: int) -> blocking.Client:
 
 @click.command(cls=Command)
 @click.argument("database", metavar="[DB]", required=False)
-@NODES
+@ask_within("10s", "the node's look at its source")
 @JSON
 def refresh(database: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
     """Make the node look at its source now, for DB or for all databases, and write the versions it sees."""

@@ -72,7 +72,7 @@ def remarks(version: VersionStatus, progress: str = "", *, is_held: bool, alike:
     if version.waited_s is not None:
         phrases.append(f"waiting {duration_text(int(version.waited_s))}")
     if alike and version.functions[1:]:
-        phrases.append(f"{' and '.join(version.functions[1:])} would fit as well")
+        phrases.append(f"partitioned by {' and '.join(version.functions[1:])} as well")
     if version.duplicates:
         phrases.append(f"{version.duplicates:,} duplicates")
     if version.scrubbed:

@@ -147,7 +147,8 @@ class SourceDatabase:
             if self._has(wanted, content):
                 return wanted
             raise Conflict(
-                f"{self._at(wanted).name}: the version exists with other files and cannot change; choose another name",
+                f"{self._at(wanted).name}: the version exists with other files, or before a job wrote these again, and "
+                "cannot change; choose another name",
                 {"version": wanted},
             )
         if wanted is not None:

@@ -163,10 +163,16 @@ def _check_unchanged(files: SourceFiles, file: SourceFile) -> None:
         raise _gone(file) from error
     if entry.kind != "file":
         raise _changed(file, "it is not a plain file")
+    if file.table is not None:  # A snapshot lists no times and tags, since its files are never written again.
+        if entry.size_bytes != file.size_bytes:
+            raise SourceError(
+                f"{file.path}: the table's snapshot says that the file has {file.size_bytes:,} bytes, and it has "
+                f"{entry.size_bytes:,}: it is damaged; restore it, or commit a snapshot without it",
+                {"file": file.path},
+            )
+        return
     if entry.size_bytes != file.size_bytes:
         raise _changed(file, f"it has {entry.size_bytes:,} bytes")
-    if file.table is not None:  # A snapshot lists no times and tags, since its files are never written again.
-        return
     if entry.modified_ns != file.modified_ns:
         raise _changed(file, "its time of modification differs")
     if entry.tag != file.tag:

@@ -315,7 +315,7 @@ def test_status_for_people(run, database):
             "waits for a file _SUCCESS",
             "source changed after the build",
             "sequence",
-            "held; string would fit as well; 1,012 duplicates" if database else "held; 1,012 duplicates",
+            "held; partitioned by string as well; 1,012 duplicates" if database else "held; 1,012 duplicates",
             "being scrubbed; scrubbed 2 h 2 min ago",
             "waits for room",
         ):

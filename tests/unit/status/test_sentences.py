@@ -13,7 +13,7 @@ def test_remarks_leave_out_what_stands_elsewhere():
     """Functions that fit as well have a column of their own on the page."""
     told = {"state": "BUILDING", "function": "a", "alike": ["a", "b"], "waited_s": 61, "progress": {"done": 0.5}}
     version = decode(VersionStatus, told)
-    assert sentences.remarks(version, is_held=False) == "waiting 1 min 1 s; b would fit as well"
+    assert sentences.remarks(version, is_held=False) == "waiting 1 min 1 s; partitioned by b as well"
     assert sentences.remarks(version, "half", is_held=True, alike=False) == "held; half; waiting 1 min 1 s"
     assert sentences.progress_text(version) == "50%"
 

@@ -1,6 +1,7 @@
 """Delta tables that `deltalake` wrote, served by a node, compared with what `deltalake` reads of each snapshot."""
 
 import json
+import os
 import threading
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -158,6 +159,17 @@ async def test_a_snapshot_that_cannot_be_read_leaves_the_served_one(world, root)
         commit(root, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["catalogManaged"]}})
         await fails(library, 4, "its features cannot be read: catalogManaged")
         assert json.loads(get(library, b"a")) == {"key": "a", "value": "1"}
+
+
+async def test_a_file_of_another_size_than_the_snapshot_says_is_damaged(world, root):
+    """A build would fail again for as long as the file stays, so it is not repeated as after a change."""
+    write_deltalake(root, pa.table({"key": ["a"], "value": ["1"]}))
+    async with world.node(build_memory=MEMORY, databases={"db": ROWS}) as library:
+        await serve(library, root, 0)
+        write_deltalake(root, pa.table({"key": ["b"], "value": ["2"]}), mode="append")
+        (added,) = [action["add"] for action in actions(root, 1) if "add" in action]
+        os.truncate(root / added["path"], 100)
+        await fails(library, 1, "it is damaged; restore it, or commit a snapshot without it")
 
 
 async def fails(library, number, message):
