@@ -35,7 +35,7 @@ from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment import small_file
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import BadRequest, ConfigError, GossipKVError, SourceError
+from gossipkv.errors import ConfigError, GossipKVError, SourceError
 from gossipkv.settings.databases import FORMATS
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 
@@ -257,7 +257,7 @@ class Importer:
                 try:
                     await self._put(table, records)
                 except GossipKVError as error:
-                    if isinstance(error, BadRequest) and "database" not in error.details:  # It is about a record.
+                    if "database" not in error.details:  # It is not about the table as a whole.
                         error.message = f"{self._where(chunk)}: {error.message}"
                     self._errors.append(error)
                 else:

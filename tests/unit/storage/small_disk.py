@@ -96,6 +96,7 @@ async def relieve(directory: Path, how: str) -> dict[str, object]:
                 except Overloaded:
                     refused += 1
                 fill(directory / "hog")
+        fill(directory / "hog")  # The store may have removed a file since.
         free = os.statvfs(directory).f_bavail
         if how == "drop":
             await store.write(batch(("drop_space", GONE)))
