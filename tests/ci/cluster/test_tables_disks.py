@@ -93,7 +93,8 @@ def test_an_import_into_a_table_on_a_full_disk(tmp_path, disk, nodes):
     nodes.ask(1, "create_table", "t", {**OPTIONS, "replication": 1})
     nodes.all_answer(ALL)
     hog.write_bytes(bytes(shutil.disk_usage(data).free - LEFT_BYTES))
-    records.write_text("".join(f"{number:06}\t{draw.randbytes(500).hex()}\n" for number in range(25_000)))
+    lines = [f"{number:06}\t{draw.randbytes(500).hex()}\n" for number in range(40_000)]  # A third does not fit at n3.
+    records.write_text("".join(lines))
     command = ("table", "import", "t", str(records), "--state", str(tmp_path / "state"))
     asked = nodes.cluster.node(1).address
     done = gossipkv(*command, node=asked)
