@@ -125,8 +125,8 @@ def list_versions(app: Sphinx, failure: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Connect the functions above."""
     blocking.__name__ = "gossipkv.blocking"  # Its name for users.
-    app.add_lexer("cron", TextLexer)
-    app.add_lexer("mermaid", TextLexer)
+    for language in ("cron", "http", "mermaid"):  # Pygments does not know them, and `http` has elided lines.
+        app.add_lexer(language, TextLexer)
     app.connect("source-read", prepare)
     app.connect("autodoc-skip-member", skip_internal)
     app.connect("autodoc-process-signature", show_awaited)
