@@ -132,9 +132,10 @@ def save(browser, name: str, width: int) -> None:
 @pytest.mark.timeout(1800)
 def test_pages_fit_their_screens(site: Path, address: str, tmp_path: Path) -> None:
     """No page is wider than its screen, in either width, and none reports an error; a second version is offered."""
-    version = site / gossipkv.__version__
+    version, versions = site / gossipkv.__version__, site / "versions.json"
+    before = versions.read_bytes()
     shutil.copytree(version, site / "0.0.9")
-    (site / "versions.json").write_text(f'["{gossipkv.__version__}", "0.0.9"]', encoding="utf-8")
+    versions.write_text(f'["{gossipkv.__version__}", "0.0.9"]', encoding="utf-8")
     browser = chromium.start(tmp_path)
     wide = []
     try:
@@ -151,6 +152,8 @@ def test_pages_fit_their_screens(site: Path, address: str, tmp_path: Path) -> No
         said = browser.get_log("browser")
     finally:
         browser.quit()
+        shutil.rmtree(site / "0.0.9")
+        versions.write_bytes(before)
     assert (wide, said, offered) == ([], [], [gossipkv.__version__, "0.0.9"])
 
 
