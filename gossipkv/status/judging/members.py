@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.status.judging.tables import placed_away
+from gossipkv.status.judging.tables import SAFELY, placed_away
 from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Level, Reason
 from gossipkv.status.words import some_text
 
@@ -51,7 +51,6 @@ _OF_NODES: Final[tuple[tuple[str, Level, str, str | None], ...]] = (
 _RELEASES: Final = "Run compatible releases: upgrade all nodes to one release before the next, and go back likewise."
 
 _UUID: Final = re.compile("[0-9a-f]{32}")  # It stands for the name of a node if another node has that name now.
-_SAFELY: Final = "; without `--yes` it only says what may be lost."
 
 _WORST_LAST: Final = ("alive", "silent", "suspect", "dead")
 _OF_TABLES: Final = frozenset(("tables_closed", "tables_lost", "log_damage", "copies_aside"))
@@ -95,7 +94,7 @@ def _replacing(stated: Statements, names: list[str]) -> str:
     placed = sorted(placed_away(stated.all_tables).keys() & names)
     if placed and _UUID.fullmatch(placed[0]):
         replace = f"`gossipkv node replace {placed[0]} NODE --force --yes`"
-        return f"If another node took the name of {placed[0]}, run {replace} with that name for NODE{_SAFELY}"
+        return f"If another node took the name of {placed[0]}, run {replace} with that name for NODE{SAFELY}"
     ways = [f"Start {some_text(names)} again"]
     if stated.has_datasets:
         ways.append(f"replace {names[0]} by a new node with its `shard_id`")
@@ -104,7 +103,7 @@ def _replacing(stated: Statements, names: list[str]) -> str:
         lost = placed[0]
         advice += (
             f" If the disk of {lost} is lost, start {lost} with an empty disk (under TLS, with a new certificate), and "
-            f"run `gossipkv node replace {lost} {lost} --force --yes`{_SAFELY}"
+            f"run `gossipkv node replace {lost} {lost} --force --yes`{SAFELY}"
         )
     return advice
 

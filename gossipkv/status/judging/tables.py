@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # Moving copies have these states, in this order.
 LOOK_ASIDE: Final = "List the quarantined replicas (`gossipkv table quarantine list`)."
+SAFELY: Final = "; without `--yes` it only says what may be lost."
 LATE_S: Final = 1.0  # A shorter lag is normal replication, and a shorter copy not worth a word.
 LEFT: Final = frozenset(("left", "removed", "gone"))  # Acceptors in these states are not to start again.
 ABSENT: Final = LEFT | {"dead"}
@@ -80,10 +81,7 @@ def _placed(name: str, entries: Entries) -> Iterator[Reason]:
     if few.missing:
         yield _few(name, few)
     for node in sorted({node for entry in entries.values() for node in entry.waits_for}):
-        advice = (
-            f"Start {node}. If {node} is lost for good, run `gossipkv node remove {node} --force --yes`; "
-            "without `--yes` it only says what may be lost."
-        )
+        advice = f"Start {node}. If {node} is lost for good, run `gossipkv node remove {node} --force --yes`{SAFELY}"
         yield Reason(ATTENTION, f"{name}: moves of partitions wait for {node}, which is down", name, advice)
     for node, entry in entries.items():
         if entry.aside.copies:
@@ -215,7 +213,7 @@ def _no_majority(decide: str, answering: Mapping[str, bool], so: str, name: str 
         survivors = " ".join(f"--survivor {node}" for node in here or ["NODE"])
         advice = (
             f"Start {some_text(away)}. If a majority of the acceptors is lost for good, run "
-            f"`gossipkv metadata force {survivors}{table} --yes`; without `--yes` it only says what may be lost."
+            f"`gossipkv metadata force {survivors}{table} --yes`{SAFELY}"
         )
         words = decide.format(f"{len(here):,} of the {len(answering):,} nodes that")
         yield Reason(TROUBLE, f"{words} {verb}: {so}", name, advice, is_of_tables=True)
