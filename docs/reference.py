@@ -192,7 +192,7 @@ def commands() -> str:
     found = [(path, command, context, options_of(command, context)) for path, command, context in all_commands()]
     uses = Counter(option for *_, options in found for option in options)
     shared = [option for option, number in uses.items() if number >= MIN_COMMANDS and not option.connects]
-    usual: dict[str, CommandOption] = {}  # Of options of one name, the text of most commands.
+    usual: dict[str, CommandOption] = {}  # By name, with the text that most commands give it.
     for option in filter(lambda option: option.connects, uses):
         usual[option.name] = max(option, usual.get(option.name, option), key=uses.__getitem__)
     sections = []

@@ -272,7 +272,7 @@ def _refuse_short(given: _Given, found: Preview, before: _Before | None) -> None
     known = (None, None) if before is None else (before.version, before.records)
     short = minimum_of(given.config, settings).shortage(found.records, *known)
     if short is not None:
-        again = "to publish it all the same, leave that setting out of --config; it then waits for a hold"
+        again = "to publish it all the same, give a --config that allows it; it then waits for a hold"
         raise SourceError(f"not published: {short}; {again} (`gossipkv databases hold {given.database} VERSION`)")
 
 

@@ -198,7 +198,7 @@ def of_acceptors(
         when = f"If {first} does not come back" if found <= LEFT else start
         yield Reason(
             ATTENTION,
-            f"{names} ({how}) {are} of {some_text(voted)}: the others are a majority, and decide without",
+            f"{names} ({how}) {are} of {some_text(voted)}: the others are a majority, and still decide",
             None,
             f"{when}, {replace}, or {leave}.",
             is_of_tables=True,

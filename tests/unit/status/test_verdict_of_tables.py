@@ -85,7 +85,7 @@ def test_acceptors_that_are_gone_are_named_while_the_others_decide():
     (reason,) = judge(told).reasons
     assert reason.level == ATTENTION
     assert reason.text == (
-        "n4 and n5 (left) are acceptors of the catalogue and carts: the others are a majority, and decide without"
+        "n4 and n5 (left) are acceptors of the catalogue and carts: the others are a majority, and still decide"
     )
     assert reason.advice == (
         "If n4 does not come back, replace it (`gossipkv metadata replace n4 NEW`), or without another node, take it "

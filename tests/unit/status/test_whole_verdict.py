@@ -48,7 +48,7 @@ async def test_a_replica_that_is_lacking_is_told_by_placement(cluster, ends):
     state = "not known to any node" if ends == "killed" else "stopped"
     lacking = f"carts: 8 of 8 partitions lack their replica on {third.name}"
     registers = f"({'gone' if ends == 'killed' else 'left'}) is an acceptor of the catalogue and carts"
-    voter = f"{third.name} {registers}: the others are a majority, and decide without"
+    voter = f"{third.name} {registers}: the others are a majority, and still decide"
     await say(cluster, others, f"{third.name} is {state}, although tables have partitions there", lacking, voter)
     _, (advice, to_replace) = await texts(cluster, others[0])
     assert f"gossipkv metadata replace {third.name} NEW" in to_replace
