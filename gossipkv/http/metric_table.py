@@ -230,7 +230,7 @@ METRICS: Final = (
         "cluster_id_refused dead_forgotten_for_room defects epoch_at_its_end epochs_renewed members_full not_for_me "
         "probes_saved_by_tcp refutations relays_full stalls verdict_about_unknown verdicts"),
     # Tables and their store, if there is one, since it was opened.
-    _gauge("tables_closed", "1 if the table store is closed, so that tables cannot be read or written here.",
+    _gauge("tables_closed", "1 if the table store is closed: no writes of tables here, and perhaps no reads.",
         "?tables.why"),
     _gauge("tables_log_damaged", "1 if log kept for lagging replicas was dropped after damage since the start.",
         "?tables.log_damage"),

@@ -74,7 +74,7 @@ class TableSettings:
     )  # fmt: skip
     planner: str = choice(
         "on", ("on", "off"),
-        meaning="move and split ranges by size and load; the same on every node",
+        meaning="move ranges by size and load, and split busy ranges; the same on every node",
         why="a few changes at a time; off: operators plan, and `node` commands still move partitions",
     )  # fmt: skip
     smear: str = choice(
