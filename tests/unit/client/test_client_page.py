@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "users" / "client.md").read_text(encoding="utf-8")
 
 
 def test_errors_exist():
-    listed = PAGE.split("## When something goes wrong")[1].split("Wrong use")[0]
+    listed = PAGE.split("## When something goes wrong")[1].split("\n### ")[0]
     names = re.findall(r"`([A-Z]\w*)`", listed)
     assert len(names) > 10
     assert all(issubclass(getattr(errors, name), errors.GossipKVError) for name in names)
