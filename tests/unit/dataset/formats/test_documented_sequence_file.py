@@ -49,7 +49,7 @@ def test_the_stated_names_and_limits() -> None:
     assert " and ".join(map(str, sequence_file.VERSIONS)) in PAGE
     assert f"more than {sequence_file.MAX_METADATA:,} metadata" in PAGE
     assert f"over {sequence_file.MAX_TEXT_BYTES >> 10} KiB" in PAGE
-    assert f"more than {FileReading().max_block_bytes >> 20} MiB" in PAGE
+    assert f"`gossipkv build` allows {FileReading().max_block_bytes >> 20} MiB" in PAGE
     assert f"windows of {sequence_file.WINDOW_BYTES >> 20} MiB" in PAGE
     rest = sequence_file.memory_bytes(FileReading(max_value_bytes=0, max_block_bytes=0))
     for most in (
