@@ -78,7 +78,7 @@ def _judge_without(
     request: RegisterRequest, holds: Callable[[bytes], bool]
 ) -> tuple[AcceptorVerdict, AcceptorRecord | None]:
     match request:
-        case RegisterRequest(RequestKind.PREPARE, ballot=Ballot() as ballot, holding=bytes(payload)):
+        case RegisterRequest(RequestKind.PREPARE, ballot=Ballot() as ballot, holding=Value(payload=payload)):
             record, is_right = AcceptorRecord(ballot), ballot.is_plausible_after(ZERO)
         case RegisterRequest(RequestKind.CREATE, ballot=Ballot() as ballot, value=Value(acceptors, payload) as value):
             is_named = request.to in acceptors.old and not acceptors.joint
@@ -98,7 +98,7 @@ def _judge_prepare(
         return AcceptorVerdict.BEHIND, record
     if not ballot.is_plausible_after(record.promise):
         return AcceptorVerdict.IMPLAUSIBLE, record
-    if request.holding is not None and not holds(request.holding):
+    if request.holding is not None and not holds(request.holding.payload):
         return AcceptorVerdict.MISSING, record
     return AcceptorVerdict.OK, record._replace(promise=ballot)
 

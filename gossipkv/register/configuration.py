@@ -55,7 +55,13 @@ class Acceptors(NamedTuple):
 
     def is_quorum(self, of: AbstractSet[AcceptorId]) -> bool:
         """True if these are a majority of the old and of the new set."""
-        return _is_majority(of, self.old) and (self.new is self.old or _is_majority(of, self.new))
+        for members in (self.old,) if self.new is self.old else (self.old, self.new):
+            count = 0
+            for member in members:
+                count += member in of
+            if 2 * count <= len(members):
+                return False
+        return True
 
     def joint_with(self, members: Collection[AcceptorId], joint: int) -> Acceptors:
         """Return the joint configuration towards other members. Requires one set that differs from `members`."""
@@ -93,12 +99,8 @@ class Value(NamedTuple):
     forces: tuple[Forced, ...] = ()  # The latest forces, oldest first.
 
 
-MAX_PAYLOAD_BYTES: Final = 64 << 10
+MAX_PAYLOAD_BYTES: Final = 512 << 10
 MAX_FORCES: Final = 8
-
-
-def _is_majority(of: AbstractSet[AcceptorId], members: tuple[AcceptorId, ...]) -> bool:
-    return 2 * sum([member in of for member in members]) > len(members)
 
 
 def value_of(value: object) -> Value:
@@ -108,17 +110,28 @@ def value_of(value: object) -> Value:
         ProtocolError: the value does not have that form.
     """
     match value:
-        case [[list(old), list(new), int(joint)], bytes(payload), list(forces)] if (
-            0 <= joint < 1 << 64 and len(payload) <= MAX_PAYLOAD_BYTES and len(forces) <= MAX_FORCES
+        case [acceptors, bytes(payload), list(forces)] if (
+            len(payload) <= MAX_PAYLOAD_BYTES and len(forces) <= MAX_FORCES
         ):
+            return Value(acceptors_of(acceptors), payload, tuple(map(_forced_of, forces)))
+    raise ProtocolError("a value must be [acceptors, payload, forces]", {"got": repr(value)[:80]})
+
+
+def acceptors_of(value: object) -> Acceptors:
+    """Read the acceptors of a value from decoded MessagePack.
+
+    Raises:
+        ProtocolError: the value does not have that form.
+    """
+    match value:
+        case [list(old), list(new), int(joint)] if 0 <= joint < 1 << 64:
             before = members_of(old)
             after = before if new == old else members_of(new)
             if (before == after) == (joint == 0):
                 # Equal sets share one tuple, so `is_quorum` counts once.
-                acceptors = Acceptors(before, after if joint else before, joint)
-                return Value(acceptors, payload, tuple(map(_forced_of, forces)))
-    form = "[[old acceptors, new acceptors, joint id], payload, forces]"
-    raise ProtocolError(f"a value must be {form}", {"got": repr(value)[:80]})
+                return Acceptors(before, after if joint else before, joint)
+    form = "[old acceptors, new acceptors, joint id]"
+    raise ProtocolError(f"acceptors must be {form}", {"got": repr(value)[:80]})
 
 
 def members_of(value: object) -> tuple[AcceptorId, ...]:

@@ -27,10 +27,12 @@ from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, SendToAccepto
 from gossipkv.register.proposer import NEVER_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gossipkv.register.ballot import BallotRandom
     from gossipkv.register.proposal import Effect
+
+    Highest = Callable[[Ballot, bytes], bytes]  # Called with the highest accepted ballot and its payload.
 
 READ_MS: Final = 2000  # An acceptor without an answer by then counts as lost.
 PHASE_MS: Final = 10_000  # No other round runs meanwhile, and a survivor's disk may be slow.
@@ -49,13 +51,21 @@ class Force:
         random: BallotRandom,
         *,
         now_ms: int,
+        highest: Highest = lambda _, payload: payload,
+        generation: int = 0,
     ) -> None:
-        """`acceptors`: the last known acceptors."""
+        """`acceptors`: the last known ones.
+
+        A node may know decided transactions without a record of their acceptance. `highest` returns the payload with
+        these, from the highest accepted one; `generation` is theirs.
+        """
         self.register = register
         self._ticket = ticket
         self._survivors = Acceptors.of(survivors).new
         self.acceptors = acceptors
         self._random = random
+        self._highest_payload = highest
+        self._known_generation = generation
         self._kind = RequestKind.READ
         self._number = random.getrandbits(40)
         self._ballot: Ballot | None = None
@@ -162,6 +172,7 @@ class Force:
             self._refuse("a majority of the register's acceptors answers, so a force is not allowed")
             return
         heard = max(max(record.promise.generation, record.conflict) for record in self._answered.values())
+        heard = max(heard, self._known_generation)
         # A forged generation is beyond the leap that survivors accept, so it takes several forces.
         least = min(self._answered[survivor].promise.generation for survivor in self._survivors)
         generation = min(heard + 1, least + MAX_GENERATION_LEAP)
@@ -182,7 +193,8 @@ class Force:
         left_out = value.acceptors.everyone - set(self._survivors)
         forced = Forced(self._ballot.generation, self._ballot.force, tuple(sorted(left_out)))
         forces = (*value.forces, forced)[-MAX_FORCES:]
-        self._value = Value(Acceptors(self._survivors, self._survivors), value.payload, forces)
+        payload = self._highest_payload(theirs[0], value.payload)
+        self._value = Value(Acceptors(self._survivors, self._survivors), payload, forces)
         self._start(RequestKind.ACCEPT, now_ms)
 
     def _accepted(self, *, is_answered: bool) -> None:

@@ -2,7 +2,7 @@
 
     request   [format, kind, register, [node, store], number, ballot, …]
       READ      nothing more; the ballot (or nil) is evidence of a force that the acceptor may not know
-      PREPARE   payload or nil    a newcomer must hold the data of this payload
+      PREPARE   value or nil      a newcomer must hold the map of this value
       ACCEPT    value, stays      `stays`: also promise the proposer's next ballot
       CREATE    value
     reply     [format, verdict, register, [node, store], number, ballot, record]
@@ -24,7 +24,7 @@ from gossipkv.errors import ProtocolError, other_format
 from gossipkv.register.ballot import MAX_GENERATION, Ballot, ballot_of
 from gossipkv.register.configuration import MAX_PAYLOAD_BYTES, AcceptorId, Value, acceptor_of, value_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # Records of format 1 had heads of maps on pages.
 REGISTER_BYTES: Final = 16
 MAX_NUMBER: Final = (1 << 62) - 1
 MAX_BYTES: Final = MAX_PAYLOAD_BYTES + (8 << 10)  # Bounds a payload with all acceptors and all forces.
@@ -69,7 +69,7 @@ class RegisterRequest(NamedTuple):
     ballot: Ballot | None = None  # None only for READ.
     value: Value | None = None  # Set for ACCEPT and CREATE.
     stays: bool = False  # Set for ACCEPT.
-    holding: bytes | None = None  # Set for PREPARE.
+    holding: Value | None = None  # Set for PREPARE.
 
 
 class Reply(NamedTuple):
@@ -125,7 +125,8 @@ def decode_request(data: bytes) -> RegisterRequest:
             match kind, more:
                 case RequestKind.READ, []:
                     return asked
-                case RequestKind.PREPARE, [None | bytes() as holding] if ballot is not None:
+                case RequestKind.PREPARE, [held] if ballot is not None:
+                    holding = None if held is None else value_of(held)
                     return asked._replace(kind=RequestKind.PREPARE, holding=holding)
                 case RequestKind.ACCEPT, [value, bool(stays)] if ballot is not None:
                     return asked._replace(kind=RequestKind.ACCEPT, value=value_of(value), stays=stays)

@@ -30,7 +30,7 @@ class ProposalOutcome(NamedTuple):
 
     ticket: int
     end: ChangeEnd
-    result: bytes = b""  # The result of the function, if done.
+    result: bytes = b""  # The result of the change, if done.
     code: str = ""  # A code of `errors`, if refused.
     message: str = ""  # The reason, if not done.
     value: Value | None = None  # The value that was committed with the change.
@@ -43,7 +43,6 @@ class SendToAcceptor(NamedTuple):
     to: AcceptorId
     number: int
     request: bytes
-    accepts: bool = False  # The acceptor is asked to accept a value.
 
 
 Effect = SendToAcceptor | ProposalOutcome

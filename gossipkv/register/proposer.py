@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.register.ballot import BELOW, MAX_COUNTER, MAX_LEAP, ZERO, Ballot, are_conflicting, draw_id
-from gossipkv.register.changes import READ, Applied, ChangeRefused, RegisterChange, function_of
+from gossipkv.register.changes import Applied, CannotJudge, ChangeRefused, read
 from gossipkv.register.configuration import MAX_PAYLOAD_BYTES, AcceptorId, Acceptors, Value
 from gossipkv.register.messages import (
     AcceptorRecord,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.register.ballot import BallotRandom
-    from gossipkv.register.changes import Functions
+    from gossipkv.register.changes import RegisterChange
 
 # Time of one phase. Acceptors answer within milliseconds; one with a busy disk may take a second.
 PHASE_MS: Final = 1000
@@ -110,24 +110,21 @@ class Cache:
 class Proposer:
     """The proposals of one node to one register.
 
-    A violation of any of these rules lost a commit in a model or elsewhere (`docs/development/register.md`):
+    A violation of any of these rules lost a commit in a model or elsewhere (`docs/development/metadata.md`):
 
     * A set of acceptors changes by a joint configuration. A round enters one from a single set, when all newcomers have
       promised this very ballot and hold the value's data. Only a proposer that has itself committed a value with the
       joint id in an earlier ballot, and finds it on top, leaves the joint configuration.
-    * A read, or a change that its function refuses, is a whole round that writes the same value. A quorum read needs no
+    * A read, or a change that refuses, is a whole round that writes the same value. A quorum read needs no
       round if a quorum shows one accepted ballot.
     * A proposer that hears of a higher generation uses no lower one, and uses the higher one only after it has seen a
       value accepted in it. If two forces of one generation exist, it uses neither.
     """
 
-    def __init__(
-        self, register: bytes, functions: Functions, random: BallotRandom, acceptors: Acceptors | None
-    ) -> None:
+    def __init__(self, register: bytes, random: BallotRandom, acceptors: Acceptors | None) -> None:
         """`acceptors`: the last known ones; the register itself names the present ones."""
         self.register = register
         self.acceptors = acceptors
-        self._functions = functions
         self._random = random
         self._id = draw_id(random)
         self._number = random.getrandbits(40)
@@ -148,10 +145,8 @@ class Proposer:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, ticket: int, want: RegisterChange | Reconfigure, *, now_ms: int, deadline_ms: int) -> None:
-        """Submit a change; its `ProposalOutcome` comes by the deadline. Raises BadRequest: the function is unknown."""
-        if isinstance(want, RegisterChange):
-            function_of(self._functions, want)
-        else:
+        """Submit a change; its `ProposalOutcome` comes by the deadline."""
+        if isinstance(want, Reconfigure):
             want = want._replace(members=Acceptors.of(want.members).new)
         pending = PendingChange(ticket, want, deadline_ms)
         if len(self._queue) >= MAX_QUEUE:
@@ -311,7 +306,7 @@ class Proposer:
             batch.append(self._queue.popleft())
             if isinstance(batch[0].want, Reconfigure):
                 break
-        if batch and all(pending.want == READ and not pending.needs_round for pending in batch):
+        if batch and all(pending.want is read and not pending.needs_round for pending in batch):
             self._start(RequestKind.READ, batch, now_ms)
         else:
             self._propose(batch, now_ms)
@@ -327,16 +322,13 @@ class Proposer:
         sides = self._sides if self._is_deposed(self._top) else frozenset()  # Another force may go on with either.
         self._ask(self._round, self.acceptors.everyone | sides)
 
-    def _ask(self, phase: Round, acceptors: Iterable[AcceptorId], *, holding: bytes | None = None) -> None:
+    def _ask(self, phase: Round, acceptors: Iterable[AcceptorId], *, holding: Value | None = None) -> None:
         for acceptor in sorted(set(acceptors) - phase.asked):
             phase.asked.add(acceptor)
             request = RegisterRequest(
                 phase.kind, self.register, acceptor, phase.number, phase.ballot, phase.value, phase.stays, holding
             )
-            send = SendToAcceptor(
-                acceptor, phase.number, encode_request(request), accepts=phase.kind is RequestKind.ACCEPT
-            )
-            self._effects.append(send)
+            self._effects.append(SendToAcceptor(acceptor, phase.number, encode_request(request)))
 
     def _propose(self, batch: list[PendingChange], now_ms: int) -> None:
         cache, self._cache = self._cache, None
@@ -382,7 +374,7 @@ class Proposer:
             phase.asked -= phase.newcomers
             self._number += 1
             phase.number = self._number
-            self._ask(phase, phase.newcomers, holding=base.payload)
+            self._ask(phase, phase.newcomers, holding=base)
         self._invited(phase, now_ms)
 
     def _invited(self, phase: Round, now_ms: int) -> None:
@@ -401,8 +393,13 @@ class Proposer:
         results: list[Applied | ChangeRefused | None] = []
         for pending in batch:
             result = self._apply(pending.want, base._replace(payload=payload), ballot.generation)
+            if isinstance(result, CannotJudge):
+                self._fail(prepared, now_ms)
+                self._why = result.why
+                return
             payload = result.payload if isinstance(result, Applied) else payload
             results.append(result)
+        for pending in batch:
             pending.sent += 1
         members = _members_wanted(batch, acceptors)
         if acceptors.joint:
@@ -421,13 +418,13 @@ class Proposer:
 
     def _apply(
         self, want: RegisterChange | Reconfigure, base: Value, generation: int
-    ) -> Applied | ChangeRefused | None:
+    ) -> Applied | ChangeRefused | CannotJudge | None:
         if isinstance(want, Reconfigure):
             is_another = not base.acceptors.joint and want.instead not in {None, base.acceptors.new}
             if is_another and want.members != base.acceptors.new:
                 return ChangeRefused("CONFLICT", "another node has changed the acceptors")
             return None
-        result = function_of(self._functions, want)(base.payload, want.argument, generation)
+        result = want(base, generation)
         if isinstance(result, Applied) and len(result.payload) > MAX_PAYLOAD_BYTES:
             return ChangeRefused("TOO_LARGE", f"a register's payload must have at most {MAX_PAYLOAD_BYTES} bytes")
         return result

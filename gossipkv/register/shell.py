@@ -1,6 +1,6 @@
 """Registers under Trio: this node's acceptor over its store, its proposers, and requests to other acceptors.
 
-    registers = Registers(space, me, functions, holds, ask, random)
+    registers = Registers(space, me, maps, ask, random)
     nursery.start_soon(registers.run)                   # beside the space's own `run`
     outcome = await registers.change(register, change, timeout_s=1)
     reply = await registers.answer(request)             # of another node's proposer
@@ -10,6 +10,7 @@ The cores decide; the shell lets callers wait, and asks the disk and other nodes
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
@@ -17,9 +18,10 @@ import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, ProtocolError, Unavailable
 from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep
-from gossipkv.register.changes import READ
+from gossipkv.register.changes import read
+from gossipkv.register.edits import decode_value
 from gossipkv.register.force import PHASE_MS, READ_MS, Force
-from gossipkv.register.messages import RegisterRequest, RequestKind, decode_reply, encode_request
+from gossipkv.register.messages import RegisterRequest, RequestKind, decode_record, decode_reply, encode_request
 from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure, SendToAcceptor
 from gossipkv.register.proposer import NEVER_MS, Proposer
 from gossipkv.register.seen import BEHIND, POSITION, SEEN, AcceptorReply, SeenPositions, positions_in
@@ -29,9 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
-    from gossipkv.register.acceptor import Holds
-    from gossipkv.register.changes import Functions, RegisterChange
+    from gossipkv.register.ballot import Ballot
+    from gossipkv.register.changes import RegisterChange
     from gossipkv.register.configuration import AcceptorId, Acceptors
+    from gossipkv.register.maps import Maps
     from gossipkv.register.messages import AcceptorRecord
     from gossipkv.register.space import Space
     from gossipkv.wire.results import Completion
@@ -50,28 +53,24 @@ class AskAcceptor(Protocol):
         request: bytes,
         seen: bytes,
         complete: Completion[AcceptorReply],
-        *,
-        offer: object = None,
     ) -> None:
-        """Ask an acceptor, and tell it the seen positions. Call `complete` once, at once if no node can answer.
-
-        `offer`: the data of the value to accept, as passed to `change`.
-        """
+        """Ask an acceptor, and tell it the seen positions. Call `complete` once, at once if no node can answer."""
 
 
 @final
 class Registers:
     """One node's part in all registers."""
 
-    def __init__(
-        self, space: Space, me: AcceptorId, functions: Functions, *, holds: Holds, ask: AskAcceptor, random: Random
-    ) -> None:
+    def __init__(self, space: Space, me: AcceptorId, maps: Maps, *, ask: AskAcceptor, random: Random) -> None:
         self.me = me
         self._space = space
-        self._functions = functions
         self._ask = ask
+        self._maps = maps
         self._random = random
-        self._acceptor = Acceptor(me, lambda register: space.get(RECORD + register), holds)
+        self._acceptor = Acceptor(me, lambda register: space.get(RECORD + register), maps.holds)
+        for key, record in space.scan(RECORD):
+            if maps.has(register := key[len(RECORD) :]):  # Otherwise it was forgotten.
+                maps.accepted(register, decode_record(record))
         self._seen = SeenPositions(
             me, [record for kind in (POSITION, SEEN, BEHIND) for record in space.scan(kind)], random
         )
@@ -79,7 +78,6 @@ class Registers:
         self._busy: dict[Proposer | Force, None] = {}  # Cores to wake, in insertion order.
         self._waiting: dict[int, Callable[[ProposalOutcome], None]] = {}
         self._asked: dict[int, Callable[[bytes], object]] = {}  # Callbacks of requests to the local acceptor, by token.
-        self._offers: dict[bytes, object] = {}  # Data of running changes, by register.
         self._tokens = 0
         self._has_work = trio.Event()
         self._wakes_at_ms = NEVER_MS  # The time until which `run` sleeps.
@@ -94,7 +92,7 @@ class Registers:
         """Return the local proposer of a register; `hint`: its acceptors, as reported by others."""
         proposer = self._proposers.get(register)
         if proposer is None:
-            proposer = self._proposers[register] = Proposer(register, self._functions, self._random, None)
+            proposer = self._proposers[register] = Proposer(register, self._random, None)
         if proposer.acceptors is None:
             record = self._acceptor.record(register)
             if record is not None:
@@ -122,14 +120,10 @@ class Registers:
         *,
         timeout_s: float,
         hint: Acceptors | None = None,
-        offer: object = None,
     ) -> ProposalOutcome:
         """Change a value or its acceptors; return the outcome.
 
-        `offer`: data of the value for acceptors that lack it; a register has one such change at a time.
-
         Raises:
-            BadRequest: the change function is unknown.
             Unavailable: the store is closed.
         """
         self._space.check_open()
@@ -140,28 +134,39 @@ class Registers:
             proposer.submit(ticket, want, now_ms=now_ms, deadline_ms=now_ms + max(1, int(timeout_s * 1000)))
             return proposer
 
-        if offer is None:
-            return await self._outcome(submit, timeout_s)
-        assert register not in self._offers, register.hex()
-        self._offers[register] = offer
-        try:
-            return await self._outcome(submit, timeout_s)
-        finally:
-            del self._offers[register]
+        return await self._outcome(submit, timeout_s)
 
     async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> ProposalOutcome:
         """Read a register, as of some moment of this call. Raises as `change`."""
-        return await self.change(register, READ, timeout_s=timeout_s, hint=hint)
+        return await self.change(register, read, timeout_s=timeout_s, hint=hint)
 
     async def force(
         self, register: bytes, survivors: Iterable[AcceptorId], hint: Acceptors | None = None
     ) -> ProposalOutcome:
         """Recover the register with these acceptors alone. Raises `Unavailable`: the store is closed."""
         self._space.check_open()
+        survivors = [*survivors]
+        for survivor in survivors:  # One may know of decided transactions that none of them has accepted.
+            if survivor != self.me:
+                with contextlib.suppress(GossipKVError):  # Without its promise the force is refused.
+                    await self._maps.pull(register, survivor.node)
         proposer = self.proposer(register, hint)
 
         def begin(ticket: int) -> Force:
-            return Force(register, ticket, survivors, proposer.acceptors, self._random, now_ms=self._now_ms())
+            known, now_ms = proposer.acceptors, self._now_ms()
+            return Force(
+                register,
+                ticket,
+                survivors,
+                known,
+                self._random,
+                now_ms=now_ms,
+                highest=highest,
+                generation=max(0, self._maps.position(register).generation),
+            )
+
+        def highest(accepted: Ballot, payload: bytes) -> bytes:
+            return self._maps.map(register).highest(accepted, decode_value(payload)).encode()
 
         return await self._outcome(begin, FORCE_S)
 
@@ -282,14 +287,19 @@ class Registers:
         for effect in self._acceptor.take():
             match effect:
                 case Keep(serial, register, record):
-                    self._space.append({RECORD + register: record}, partial(self._synced, serial))
+                    # The record says which transactions are decided, so one sync covers it and the base.
+                    kept = self._acceptor.record(register)
+                    assert kept is not None, register
+                    records, known = self._maps.kept(register, kept)
+                    self._space.append({RECORD + register: record, **records}, partial(self._synced, serial, known))
                 case AcceptorAnswer(token, reply):
                     tell = self._asked.pop(token, None)
                     if tell is not None:  # Otherwise the request was told that the space is closed.
                         tell(reply)
 
-    def _synced(self, serial: int) -> None:
+    def _synced(self, serial: int, known: Callable[[], None]) -> None:
         self._acceptor.synced(serial)
+        known()
         self._perform()
 
     def _close(self) -> None:
@@ -343,9 +353,8 @@ class Registers:
 
         if send.to != self.me:
             acceptors = {send.to} if members is None else {send.to, *members.everyone}
-            offer = self._offers.get(proposer.register) if send.accepts else None
             seen = self._seen.tell(sorted(acceptors), self.word_to(send.to.node))
-            self._ask(send.to, send.request, seen, complete, offer=offer)
+            self._ask(send.to, send.request, seen, complete)
             return
         try:
             closed = Unavailable("its store is closed")

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from gossipkv.register.changes import READ, RegisterChange
+from gossipkv.register.changes import Applied, CannotJudge, ChangeRefused, read
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.force import Force
 from gossipkv.register.messages import RegisterRequest, RequestKind, decode_request, encode_request
 from gossipkv.register.proposal import Reconfigure
 from gossipkv.register.proposer import Proposer
 from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
-from tests.unit.register.small_world import FUNCTIONS, Odds, SmallWorld
+from tests.unit.register.small_world import Odds, SmallWorld, append, append_to_even, append_to_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.register.ballot import Ballot
+    from gossipkv.register.changes import RegisterChange
+    from gossipkv.register.configuration import Value
     from gossipkv.register.messages import AcceptorRecord
     from gossipkv.register.proposal import ProposalOutcome
 
@@ -43,23 +46,32 @@ class Scripted(SmallWorld):
         """Return a proposer that assumes these acceptors, or the founders."""
         acceptors = Acceptors.of(node.id for node in known) if known else self.hints[0]
         self.proposers += 1
-        self.parties.append(Party(self, Proposer(REGISTER, FUNCTIONS, Random(self.proposers), acceptors)))
+        self.parties.append(Party(self, Proposer(REGISTER, Random(self.proposers), acceptors)))
         return self.parties[-1]
 
     def append(self, party: Party, patience_ms: int = 60_000) -> int:
         """Append an id; return the ticket, which is the id as well."""
-        return self._want(party, RegisterChange("append", 1, self._next()), patience_ms)
+        return self._want(party, partial(append, id_ := self._next()), patience_ms, id_)
 
     def append_to_even(self, party: Party, patience_ms: int = 60_000) -> int:
         """Append an id if the number of ids is even."""
-        return self._want(party, RegisterChange("append to even", 1, self._next()), patience_ms)
+        return self._want(party, partial(append_to_even, id_ := self._next()), patience_ms, id_)
+
+    def append_when(self, can: list[bool], party: Party) -> int:
+        """Append an id once `can` is not empty: until then the change cannot be judged."""
+        id_ = self._next()
+
+        def change(value: Value, generation: int) -> Applied | ChangeRefused | CannotJudge:
+            return append(id_, value, generation) if can else CannotJudge("the map is not here")
+
+        return self._want(party, change, 60_000, id_)
 
     def append_to_none(self, party: Party, patience_ms: int = 60_000) -> int:
         """Append an id if there is none; the test judges the outcome."""
-        return self._want(party, RegisterChange("append to none", 1, self._next()), patience_ms, is_judged=False)
+        return self._want(party, partial(append_to_none, self._next()), patience_ms, b"")
 
     def read(self, party: Party, patience_ms: int = 60_000) -> int:
-        return self._want(party, READ, patience_ms)
+        return self._want(party, read, patience_ms)
 
     def reconfigure(self, party: Party, *nodes: Node, patience_ms: int = 60_000) -> int:
         return self._want(party, Reconfigure(tuple(node.id for node in nodes)), patience_ms)
@@ -126,7 +138,7 @@ class Scripted(SmallWorld):
         party.core.learn(self.record(node))
         party.perform()
 
-    def promise(self, node: Node, ballot: Ballot, holding: bytes | None = None) -> None:
+    def promise(self, node: Node, ballot: Ballot, holding: Value | None = None) -> None:
         """Let a node promise an invented ballot."""
         party = Party(self, self._proposer())
         request = RegisterRequest(RequestKind.PREPARE, REGISTER, node.id, 0, ballot, holding=holding)
@@ -138,12 +150,12 @@ class Scripted(SmallWorld):
         return self.outcomes[ticket].value.payload
 
     def _want(
-        self, party: Party, want: RegisterChange | Reconfigure, patience_ms: int, *, is_judged: bool = True
+        self, party: Party, want: RegisterChange | Reconfigure, patience_ms: int, id_: bytes | None = None
     ) -> int:
-        if not isinstance(want, RegisterChange) or want.name == "read":
+        """Submit a change; `id_`: the id that it appends, empty if the test judges the outcome."""
+        if id_ is None:
             self._next()
-        id_ = want.argument if isinstance(want, RegisterChange) and want.argument and is_judged else None
-        self.history.asked(self.tickets, id_)
+        self.history.asked(self.tickets, id_ or None)
         party.core.submit(self.tickets, want, now_ms=self.now_ms, deadline_ms=self.now_ms + patience_ms)
         party.perform()
         return self.tickets

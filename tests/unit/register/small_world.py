@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from gossipkv.register.ballot import ZERO
-from gossipkv.register.changes import READ, READING, Applied, ChangeRefused, RegisterChange
+from gossipkv.register.changes import Applied, ChangeRefused, read
 from gossipkv.register.configuration import Acceptors, Value
 from gossipkv.register.force import Force
 from gossipkv.register.messages import AcceptorRecord, RequestKind, decode_request
@@ -133,28 +134,20 @@ LIVE_MS = 5000  # The time after healing.
 MAX_MESSAGES = 20_000  # The limit in that time; proposers without success ask all again each 60 ms.
 
 
-def append(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
-    return Applied(payload if argument in ids_of(payload) else payload + argument)
+def append(id_: bytes, value: Value, generation: int) -> Applied | ChangeRefused:
+    return Applied(value.payload if id_ in ids_of(value.payload) else value.payload + id_)
 
 
-def append_to_even(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
+def append_to_even(id_: bytes, value: Value, generation: int) -> Applied | ChangeRefused:
     """Append an id if the number of ids is even."""
-    if len(ids_of(payload)) % 2 and argument not in ids_of(payload):
+    if len(ids_of(value.payload)) % 2 and id_ not in ids_of(value.payload):
         return ChangeRefused("CONFLICT", "odd")
-    return append(payload, argument, generation)
+    return append(id_, value, generation)
 
 
-def append_to_none(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
+def append_to_none(id_: bytes, value: Value, generation: int) -> Applied | ChangeRefused:
     """Append an id if there is none, without remembering earlier appends."""
-    return ChangeRefused("CONFLICT", "there are ids") if payload else Applied(argument)
-
-
-FUNCTIONS = {
-    **READING,
-    ("append", 1): append,
-    ("append to even", 1): append_to_even,
-    ("append to none", 1): append_to_none,
-}
+    return ChangeRefused("CONFLICT", "there are ids") if value.payload else Applied(id_)
 
 
 @dataclass(frozen=True)
@@ -288,11 +281,11 @@ class SmallWorld:
     def _submit(self, party: Party | None = None) -> int:
         self.tickets += 1
         id_ = self.tickets.to_bytes(ID_BYTES, "big")
-        kinds = (READ, RegisterChange("append", 1, id_), RegisterChange("append to even", 1, id_))
+        kinds = (read, partial(append, id_), partial(append_to_even, id_))
         change = self.random.choices(kinds, (2, 3, 1))[0] if party is None else kinds[1]
         patience_ms = LIVE_MS if party is not None else self.random.choice((50, 1000, 30_000, 30_000))
         party = party or self.random.choice(self.parties)
-        self.history.asked(self.tickets, None if change == READ else id_)
+        self.history.asked(self.tickets, None if change is read else id_)
         party.core.submit(self.tickets, change, now_ms=self.now_ms, deadline_ms=self.now_ms + patience_ms)
         party.perform()
         return self.tickets
@@ -314,7 +307,7 @@ class SmallWorld:
         self.random.choice(self.parties).core = self._proposer()
 
     def _proposer(self) -> Proposer:
-        return Proposer(REGISTER, FUNCTIONS, Random(self.random.getrandbits(64)), self.random.choice(self.hints))
+        return Proposer(REGISTER, Random(self.random.getrandbits(64)), self.random.choice(self.hints))
 
     def _stop(self) -> None:
         node = self.random.choice(self.nodes)

@@ -25,6 +25,7 @@ REGISTER = bytes(16)
 ME = AcceptorId(b"m" * 16, 1)
 OTHER = AcceptorId(b"o" * 16, 1)
 ONE = Acceptors.of([ME, OTHER])
+HELD = Value(ONE, b"held")
 STRANGE = {"another": Acceptors.of([OTHER]), "a joint configuration": ONE.joint_with([ME], 5)}
 
 COUNTERS = st.one_of(
@@ -69,7 +70,7 @@ def request_of(one, strange="another"):
         one.ballot,
         value,
         one.stays,
-        b"held" if one.is_newcomer else None,
+        HELD if one.is_newcomer else None,
     )
 
 

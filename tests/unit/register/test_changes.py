@@ -1,35 +1,9 @@
-"""Change functions are found by name and version."""
+"""Changes are judged in turn, by the round that carries them."""
 
 from __future__ import annotations
 
-import pytest
-
-from gossipkv.errors import BadRequest
-from gossipkv.register.changes import READ, READING, Applied, RegisterChange, function_of
 from gossipkv.register.proposal import ChangeEnd
 from tests.unit.register.scripted import Scripted
-
-
-def test_a_read_leaves_all_as_it_is():
-    assert function_of(READING, READ)(b"what is there", b"", 3) == Applied(b"what is there")
-
-
-@pytest.mark.parametrize("change", [RegisterChange("append", 1), RegisterChange("read", 2)])
-def test_what_is_not_known_is_refused_by_name(change):
-    """The error lists the known functions, and nothing is proposed."""
-    with pytest.raises(BadRequest, match="it has read 1"):
-        function_of(READING, change)
-
-
-def test_an_unknown_change_is_not_queued():
-    """A proposer refuses the change at once, and goes on with other changes."""
-    world = Scripted()
-    party = world.party()
-    with pytest.raises(BadRequest, match="no change 'no such'"):
-        party.core.submit(1000, RegisterChange("no such", 1), now_ms=0, deadline_ms=100)
-    ticket = world.append(party)
-    world.carry()
-    assert world.history.ends == {ticket: ChangeEnd.DONE}
 
 
 def test_changes_that_wait_share_a_round():
@@ -46,8 +20,8 @@ def test_changes_that_wait_share_a_round():
     assert world.outcomes[first].ballot < world.outcomes[even].ballot
 
 
-def test_what_a_function_refuses_is_refused_by_a_whole_round():
-    """The current value is written anew, and the refusal has the function's code and words."""
+def test_a_refusal_takes_a_whole_round():
+    """The current value is written anew, and the refusal has the change's code and words."""
     world = Scripted()
     party = world.party()
     world.append(party)
@@ -58,3 +32,21 @@ def test_what_a_function_refuses_is_refused_by_a_whole_round():
     outcome = world.outcomes[odd]
     assert (outcome.end, outcome.code, outcome.message) == (ChangeEnd.REFUSED, "CONFLICT", "odd")
     assert world.record(world.nodes[0]).accepted == outcome.ballot > before
+
+
+def test_a_change_that_cannot_be_judged_waits_for_another_round():
+    """The round fails before it asks for anything to be accepted, and other changes of it wait as well."""
+    world = Scripted()
+    party = world.party()
+    can = []
+    first = world.append(party)
+    world.carry()
+    before = world.record(world.nodes[0]).accepted
+    second = world.append_when(can, party)
+    third = world.append(party)
+    world.carry()
+    assert {second, third}.isdisjoint(world.history.ends)
+    assert world.record(world.nodes[0]).accepted == before
+    can.append(True)
+    world.settle()
+    assert [world.history.ends[ticket] for ticket in (first, second, third)] == [ChangeEnd.DONE] * 3

@@ -145,7 +145,7 @@ def test_the_largest_message_is_not_too_large():
     record = AcceptorRecord(last, last, value, MAX_GENERATION)
     reply = Reply(AcceptorVerdict.OK, bytes(16), ids[0], (1 << 62) - 1, last, record)
     assert decode_reply(encode_reply(reply)) == reply
-    request = RegisterRequest(RequestKind.PREPARE, bytes(16), ids[0], 0, last, holding=bytes(MAX_PAYLOAD_BYTES))
+    request = RegisterRequest(RequestKind.PREPARE, bytes(16), ids[0], 0, last, holding=value)
     assert decode_request(encode_request(request)) == request
 
 
@@ -167,8 +167,8 @@ ID, OTHER = [b"a" * 16, 1], [b"b" * 16, 1]
         ([ZERO, [0, 0, 1, 1], None, 0], "record"),  # The accepted ballot exceeds the promise.
         ([ZERO, None, [[[ID], [ID], 0], b"", []], 0], "ballot"),  # A value without a ballot.
         ([ZERO, None, None, MAX_GENERATION + 1], "record"),
-        ([ZERO, ZERO, [[[ID], [ID], 7], b"", []], 0], "value"),  # A joint configuration of one set.
-        ([ZERO, ZERO, [[[ID], [OTHER], 0], b"", []], 0], "value"),  # Two sets without an id.
+        ([ZERO, ZERO, [[[ID], [ID], 7], b"", []], 0], "joint id"),  # A joint configuration of one set.
+        ([ZERO, ZERO, [[[ID], [OTHER], 0], b"", []], 0], "joint id"),  # Two sets without an id.
         ([ZERO, ZERO, [[[], [], 0], b"", []], 0], "acceptors must be a sorted list"),  # An empty set.
         ([ZERO, ZERO, [[[OTHER, ID], [OTHER, ID], 0], b"", []], 0], "acceptors must be a sorted list"),  # Not in order.
         ([ZERO, ZERO, [[[ID, ID], [ID, ID], 0], b"", []], 0], "acceptors must be a sorted list"),  # A repeated member.

@@ -11,15 +11,15 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.register.changes import READING, Applied, ChangeRefused, RegisterChange
+from gossipkv.register.changes import Applied, ChangeRefused, read
 from tests.world.register.linearizable import Append, Read, Swap
 
 if TYPE_CHECKING:
-    from gossipkv.register.changes import Functions
+    from gossipkv.register.changes import RegisterChange
+    from gossipkv.register.configuration import Value
     from tests.world.register.linearizable import Call, State
 
 _ENTRY: Final = Struct("<IH?8s")
-_ORDER: Final = Struct("<IH")  # Operation and item, before the state that a swap expects.
 
 CREATED: Final = b"\0" * 8  # The name of an empty log.
 
@@ -38,16 +38,6 @@ class Log(NamedTuple):
 EMPTY: Final = Log(CREATED, None, 0, (), {}, is_linked=True)
 
 
-def change_of(call: Call, operation: int) -> RegisterChange:
-    match call:
-        case Read():
-            return RegisterChange("read", 1)
-        case Append(item):
-            return RegisterChange("append", 1, _ORDER.pack(operation, item))
-        case Swap(expected, wanted):
-            return RegisterChange("swap", 1, _ORDER.pack(operation, *wanted or (0,)) + encode_state(expected))
-
-
 def encode_state(state: State) -> bytes:
     return b"".join(item.to_bytes(2, "little") for item in state)
 
@@ -62,7 +52,6 @@ class Logs:
 
     def __init__(self) -> None:
         self._read: dict[bytes, Log] = {b"": EMPTY}
-        self.functions: Functions = {**READING, ("append", 1): self._append, ("swap", 1): self._swap}
 
     def __getitem__(self, payload: bytes) -> Log:
         log = self._read.get(payload)
@@ -81,17 +70,19 @@ class Logs:
     def all(self) -> list[Log]:
         return list(self._read.values())
 
-    def _append(self, payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
-        del generation
-        return self._added(payload, *_ORDER.unpack(argument), is_swap=False)
+    def change_of(self, call: Call, operation: int) -> RegisterChange:
+        """Return the change of a register that a client asks for."""
+        return read if isinstance(call, Read) else lambda value, _: self._applied(call, operation, value)
 
-    def _swap(self, payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
-        del generation
-        log = self[payload]
-        operation, item = _ORDER.unpack_from(argument)
-        if log.state != decode_state(argument[_ORDER.size :]) and operation not in log.done:
-            return ChangeRefused("CONFLICT", encode_state(log.state).hex())
-        return self._added(payload, operation, item, is_swap=True)
+    def _applied(self, call: Append | Swap, operation: int, value: Value) -> Applied | ChangeRefused:
+        log = self[value.payload]
+        match call:
+            case Append(item):
+                return self._added(value.payload, operation, item, is_swap=False)
+            case Swap(expected, wanted):
+                if log.state != expected and operation not in log.done:
+                    return ChangeRefused("CONFLICT", encode_state(log.state).hex())
+                return self._added(value.payload, operation, *wanted or (0,), is_swap=True)
 
     def _added(self, payload: bytes, operation: int, item: int, *, is_swap: bool) -> Applied:
         log = self[payload]

@@ -194,7 +194,7 @@ class RegisterRig:
         if proposer is None:
             assert self._acceptor is not None
             chance = self.machine.world.streams[f"proposers/{self.machine.name}"]
-            proposer = Proposer(register, self.cluster.logs.functions, chance, None)
+            proposer = Proposer(register, chance, None)
             self._proposers[register] = proposer
             self._cores.append(proposer)
             record = self._acceptor.record(register)

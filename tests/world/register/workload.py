@@ -10,11 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.register.changes import READ
 from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure
 from tests.world.register.history import Asked
 from tests.world.register.linearizable import Append, Done, Read, Refused, Swap
-from tests.world.register.log import change_of, decode_state
+from tests.world.register.log import decode_state
 from tests.world.register.rig import RegisterRig
 from tests.world.scheduler import MS, SECOND
 
@@ -207,7 +206,7 @@ class Client:
 
         self._world.scheduler.after(workload.style.timeout_ms * MS + PATIENCE_US, lambda: end(None))
         if machine is not None:
-            change = READ if isinstance(call, Read) else change_of(call, number)
+            change = workload.cluster.logs.change_of(call, number)
             rig_of(machine).submit(self._register, change, workload.style.timeout_ms, end)
 
     def _tell(self, number: int, call: Call, outcome: ProposalOutcome) -> None:
@@ -245,7 +244,7 @@ class Probe:
     def _ask(self) -> bool:
         machine = self._workload.machine()
         if machine is not None and not self.is_done:
-            change = change_of(Append(self._number), self._number)
+            change = self._workload.cluster.logs.change_of(Append(self._number), self._number)
             rig_of(machine).submit(self.register, change, PATIENCE_US // MS, self._told)
         return not self.is_done
 

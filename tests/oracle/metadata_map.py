@@ -1,7 +1,4 @@
-"""A versioned map, its operations, and the pages that a server keeps, on plain dictionaries.
-
-The model has no pages: it keeps every entry and every outcome for ever.
-"""
+"""A versioned map and its operations on plain dictionaries; every outcome is kept for ever."""
 
 from __future__ import annotations
 
@@ -37,9 +34,9 @@ class Model:
 
     def judge(self, operations: list[Wanted], config: int) -> list[set[str]]:
         """Apply one transaction; return the permitted outcomes of each operation."""
-        before, self.is_changed = self.config, False
-        if config // SEQUENCES > before // SEQUENCES:
-            self.config = config  # After a force the map has its generation, whatever the outcome of the operations.
+        # After a force the map has its generation, also if nothing is recorded.
+        self.config = before = config // SEQUENCES * SEQUENCES + self.config % SEQUENCES
+        self.is_changed = False
         return [self._judge(one, before, config) for one in operations]
 
     def _judge(self, one: Wanted, before: int, config: int) -> set[str]:
@@ -88,20 +85,3 @@ class Model:
         if head > base and is_over and head_sequence <= base_sequence + 1 + KEPT:
             return {"REFUSED"}
         return {"UNKNOWN"}
-
-
-@dataclass
-class Keeper:
-    """The roots that a server keeps, and the pages kept for them."""
-
-    below: dict[bytes, set[bytes]] = field(default_factory=dict)  # Every known root: its pages and itself.
-    pins: dict[bytes, int] = field(default_factory=dict)
-    pages: set[bytes] = field(default_factory=set)
-
-    def pin(self, root: bytes, config: int, pages: set[bytes]) -> None:
-        self.pins[root] = max(config, self.pins.get(root, 0))
-        self.pages |= pages
-
-    def collect(self, chosen: int, heads: set[bytes]) -> None:
-        self.pins = {root: config for root, config in self.pins.items() if config > chosen or root in heads}
-        self.pages &= set().union(*(self.below[root] for root in self.pins))

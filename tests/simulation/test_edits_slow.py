@@ -1,0 +1,46 @@
+"""More seeds of the world of edits; `test_edits.py` has the first ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import aimed_at_edits
+from tests.simulation.planted_in_edits import BUGS, planted
+from tests.world.edits.chain import BrokenError
+from tests.world.edits.world import World
+
+pytestmark = pytest.mark.timeout(1200)
+
+# The seeds within which a bug is found; all other bugs have an aimed schedule.
+ENOUGH = {
+    "applyacc": 3,
+    "decprep": 10,
+    "shorttail": 60,
+    "rejudge": 60,
+    "noid": 20,
+    "short": 80,
+    "nover": 3,
+    "fuzzy": 120,
+    "nonotice": 20,
+}
+
+
+def test_each_bug_is_rejected_somewhere():
+    assert {*BUGS} == {*ENOUGH, *aimed_at_edits.AIMED}
+
+
+@pytest.mark.parametrize("start", range(0, 1000, 100))
+def test_no_promise_is_broken(start):
+    for seed in range(start, start + 100):
+        World(seed).run()
+
+
+@pytest.mark.parametrize("name", ENOUGH)
+def test_a_planted_bug_is_found(name):
+    with planted(name):
+        for seed in range(ENOUGH[name]):
+            try:
+                World(seed).run()
+            except BrokenError:
+                return
+    pytest.fail(f"{ENOUGH[name]} seeds have not found it")
