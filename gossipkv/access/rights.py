@@ -99,8 +99,8 @@ METHODS: Final = _lines({
     Right.OPERATE: "refresh hold release backup restore backup_list backup_verify backup_expire "
     "create_table drop_table add_node remove_node replace_node set_weight reshard split join leave force_join "
     "verify_table quarantine_drop metadata_join metadata_leave metadata_replace metadata_force",
-    Right.PEER: "report whose serves within register metadata_hold metadata_pages metadata_transact metadata_look "
-    "metadata_known metadata_head metadata_invite metadata_describe metadata_discover table_sizes table_kept "
+    Right.PEER: "report whose serves within register map_changes map_page metadata_transact metadata_look "
+    "metadata_invite metadata_describe table_sizes table_kept "
     "table_divide table_write table_accepted table_delete_range table_get table_scan table_settled table_digest "
     "table_changes table_changed replica_tell replica_feed replica_load replica_report replica_digest "
     "resp",  # Checked by its command; without that check nobody is allowed.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OF_TABLE: Final = click.option(
     "--table", metavar="TABLE", help=("Table whose acceptors change.  [default: the catalogue]")
 )
-ROOT_CHARACTERS: Final = 12  # Digits of a root that are shown; enough to tell two apart.
+DIGEST_CHARACTERS: Final = 12  # Digits of a digest that are shown; enough to tell two apart.
 
 
 class AcceptorReport(Record):
@@ -49,7 +49,7 @@ class RegisterReport(Record):
     table: str | None
     generation: str
     sequence: str
-    root: bytes | None
+    digest: bytes | None  # Two equal maps have the same.
     old: tuple[AcceptorReport, ...]  # The present acceptors.
     new: tuple[AcceptorReport, ...]  # The future acceptors.
     nodes: tuple[str, ...]
@@ -245,10 +245,10 @@ def _tell(answer: dict[str, Value], *, as_json: bool) -> None:
 
 def _table(registers: Iterable[RegisterReport]) -> Table:
     numbers = "generation", "sequence"
-    made = columns("register", *numbers, "root", "node", "store", "answers", "", kept=("answers",), right=numbers)
+    made = columns("register", *numbers, "digest", "node", "store", "answers", "", kept=("answers",), right=numbers)
     for register in registers:
-        root = "-" if register.root is None else register.root.hex()[:ROOT_CHARACTERS]
-        cells = [register.name.removeprefix("the "), register.generation, register.sequence, root]
+        digest = "-" if register.digest is None else register.digest.hex()[:DIGEST_CHARACTERS]
+        cells = [register.name.removeprefix("the "), register.generation, register.sequence, digest]
         for acceptor, change in register.acceptors():
             answers = Text("yes", "green") if acceptor.answers else Text("no", "bold red")
             remark = " ".join(filter(None, (change, acceptor.why)))

@@ -24,7 +24,7 @@ from gossipkv.cli.output import print_json, tell
 from gossipkv.cli.screen import add_row, columns, draw, write_table
 from gossipkv.errors import NotReady, ProtocolError, UnknownDatabase
 from gossipkv.keyspace.time_key import parse_time_key
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
 from gossipkv.settings.tables import CREATION_MS
 from gossipkv.status.codec import decode, decode_list

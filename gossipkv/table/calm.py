@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import GossipKVError
+from gossipkv.register.metadata.known import entries_of
 from gossipkv.register.metadata.partitions import HASH, MURMUR3, decode_partition, decode_table
 from gossipkv.replication.replica.calm import MAX_HOSTS, CalmReplica, CalmTable
 from gossipkv.replication.replica.keys import WHOLE
@@ -23,10 +24,10 @@ from gossipkv.settings.databases import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
+    from gossipkv.register.entries import Leaf
     from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.register.metadata.pages import PageReference
+    from gossipkv.register.metadata.known import KnownMap, MapView
     from gossipkv.register.metadata.server import Metadata
-    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica.token_keys import TokenKeys
@@ -57,16 +58,15 @@ class CalmTables:
         """
         self._loops, self._opened, self._reported = loops, opened, reported
         self._tables: dict[str, CalmTable] = {}  # By name.
-        self._roots: dict[str, bytes] = {}  # By name: the root of the map by which the table is served.
+        self._known: dict[str, KnownMap | None] = {}  # By name: the map by which the table is served.
         self._lacking: set[str] = set()  # Tables with a local replica that is not calm.
         # By name: the partition ids of a hash table's shards in each leaf of its map.
-        self._shards: dict[str, Mapping[PageReference, Sequence[int]]] = {}
+        self._shards: dict[str, Mapping[Leaf, Sequence[int]]] = {}
         self._held: ParkedRequest | None = None  # The deadline until which loops hold writes.
         opened.store.serve(loops.guards)
         skew = opened.replication.replicas.skew
         loops.expire_from(skew.expiry_ms(), int(skew.most_ms))
         opened.store.on_written = self._begin_writes
-        opened.metadata.heads.on_changed = self.map_changed
 
     def hold_writes(self) -> None:
         """Let loops hold writes until the store has written the group under way, or for `HELD_S`."""
@@ -85,7 +85,7 @@ class CalmTables:
         for name, table in self._tables.items():
             if table.id == register:
                 table.stop()
-                self._roots[name] = b""  # The map may be the same as before.
+                self._known[name] = None
         if register == self._opened.catalogue.register:
             named: Mapping[str, bytes] = {}
             with contextlib.suppress(GossipKVError):
@@ -117,17 +117,18 @@ class CalmTables:
             if name.startswith(HIDDEN):
                 continue
             known_map, table = metadata.known.get(named.id), self._tables.get(name)
-            if known_map is None or known_map.head.ended or replication.maps.get(named.id) is None:
+            if known_map is None or known_map.ended or replication.maps.get(named.id) is None:
                 continue
-            is_served = table is not None and self._roots[name] == known_map.head.root and table.is_whole
+            is_served = table is not None and self._known[name] is known_map and table.is_whole
             if not is_served or name in self._lacking:
-                self._serve(name, known_map.head.root, metadata.tree(named.id))
+                self._serve(name, known_map)
 
-    def _serve(self, name: str, root: bytes, tree: MapTree) -> None:
+    def _serve(self, name: str, known_map: KnownMap) -> None:
         store, _, _, replication, token_keys = self._opened
-        described = decode_table(tree.root.meta)
+        tree = known_map.view
+        described = decode_table(tree.meta)
         is_hash = described.kind == HASH
-        if replication.maps[described.id] != tree.root.config or (is_hash and described.partitioner != MURMUR3):
+        if replication.maps[described.id] != tree.config or (is_hash and described.partitioner != MURMUR3):
             return
         replicas = replication.replicas
         here: Sequence[Replica]
@@ -163,15 +164,15 @@ class CalmTables:
                 table.note_reports()
             self._tables[name] = table
         has_all = is_hash and None not in rows and len({frozenset(replica.sharers) for replica in here}) == 1
-        self._tables[name].serve(tree.root.config, rows, has_all=has_all)
-        self._roots[name] = root
+        self._tables[name].serve(tree.config, rows, has_all=has_all)
+        self._known[name] = known_map
 
-    def _partitions(self, name: str, tree: MapTree) -> Iterator[int]:
+    def _partitions(self, name: str, tree: MapView) -> Iterator[int]:
         """Iterate over the ids of a hash table's partitions, in the order of shards."""
         before = self._shards.get(name, {})
         self._shards[name] = {
-            leaf: before.get(leaf) or [decode_partition(entry.record).id for entry in tree.leaf(number)]
-            for number, leaf in enumerate(tree.leaves)
+            leaf: before.get(leaf) or [decode_partition(entry.record).id for entry in entries_of(leaf)]
+            for leaf in tree.leaves
         }
         return chain.from_iterable(self._shards[name].values())
 
@@ -182,7 +183,7 @@ class CalmTables:
     def _end(self, names: Sequence[str]) -> None:
         for name in names:
             self._tables.pop(name).stop()
-            del self._roots[name]
+            del self._known[name]
             self._lacking.discard(name)
         if names:
             self._loops.serve_tables(self._tables.values())

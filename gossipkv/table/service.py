@@ -15,6 +15,7 @@ from gossipkv.errors import GossipKVError, NotReady, no_table
 from gossipkv.gossip.packets.key_ring import key
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.register.metadata.known import keys_of
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
@@ -23,13 +24,13 @@ from gossipkv.replication.shell import Replication
 from gossipkv.table.calm import CalmTables, OpenedTables
 from gossipkv.table.controllers.local_tables import LocalTables
 from gossipkv.table.controllers.supervisor import Controllers
-from gossipkv.table.peers.hints import encode_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.environment.seam import Environment
     from gossipkv.gossip.packets.key_ring import Key
+    from gossipkv.register.edits import Edit
     from gossipkv.register.metadata.nodes import NodeList
     from gossipkv.replication.replica.hlc import ClockSkew
     from gossipkv.replication.replica.record import RecordWrite
@@ -123,12 +124,18 @@ class TableService:
             )
             controllers = Controllers(tables, self.forward)
 
-            def knows() -> None:
-                self.use_keys()
-                controllers.wake()
-                on_known()
+            def edited(register: bytes, edits: Sequence[Edit] | None) -> None:
+                keys = keys_of(edits)
+                if keys != [] and self._calm is not None:
+                    self._calm.map_changed(register)
+                controllers.edited(register, keys)
+                catalogue.follower.look_at(register)
+                if register == self.register:
+                    self.use_keys()
+                    catalogue.follower.look()  # Tables may have come or gone.
+                    on_known()
 
-            metadata.heads.on_known = knows
+            metadata.on_edits = edited
             ended, self._scope = self._scope, trio.CancelScope()
             await nursery.start(controllers.run, self._scope)
             ended.cancel()  # The former store has failed; its waiters have got the error.
@@ -163,8 +170,8 @@ class TableService:
         metadata, _ = self.taking_part()
         known_map = metadata.known.get(self.register)
         if known_map is None or known_map.generation != self._secret[0] or not self._secret[1]:
-            tree = metadata.tree(self.register)
-            self._secret = metadata.known[self.register].generation, tree.root.meta
+            tree = metadata.view(self.register)
+            self._secret = metadata.known[self.register].generation, tree.meta
         if not self._secret[1]:
             raise NotReady(WITHOUT_KEY)
         return key(self._secret[1])
@@ -188,8 +195,9 @@ class TableService:
 
     def wake(self) -> None:
         """Start the next round of the controllers soon, since the members have changed."""
-        if self._controllers is not None:
+        if self._controllers is not None and self.catalogue is not None:
             self._controllers.wake()
+            self.catalogue.follower.look()
 
     def met(self, name: str, uuid: bytes) -> None:
         """Replicate to a member to which a connection has begun."""
@@ -272,24 +280,23 @@ class TableService:
 
     @property
     def is_founded(self) -> bool:
-        """True if other nodes hint at a catalogue."""
-        return self._hints.has_map(self.register)
+        """True if other nodes serve a catalogue."""
+        return bool(self._hints.servers(self.register))
 
     @property
     def has_just_come(self) -> bool:
-        """True if other nodes hint at a catalogue that this node does not know yet."""
-        is_known = self.metadata is not None and self.register in self.metadata.known
-        return not is_known and self.is_founded
+        """True if other nodes serve a catalogue that this node does not know yet."""
+        return not self.knows_catalogue and self.is_founded
 
     def check_knows(self) -> None:
         """Raise `NotReady` if this node has just come and does not know the catalogue yet."""
         if self.has_just_come:
             raise NotReady("this node has just joined, and does not know the tables yet", {"coming": True})
 
-    def known_of(self, register: bytes) -> bytes:
-        """Return this node's hint about a register; empty: it knows none, or the table was dropped."""
-        known_map = None if self.metadata is None else self.metadata.known.get(register)
-        return b"" if known_map is None or known_map.head.ended else encode_hint(known_map)
+    @property
+    def knows_catalogue(self) -> bool:
+        """True if this node knows the catalogue."""
+        return self.metadata is not None and self.register in self.metadata.known
 
 
 def _not_yet(_table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:

@@ -20,8 +20,7 @@ import trio
 
 import gossipkv
 from gossipkv.node.identity import read_node
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES, Operation, OperationOutcome
 from tests.world.datasets.contents import DATABASE
 from tests.world.datasets.sharing_cluster import content_of
 from tests.world.nodes.machine import SPEAKER

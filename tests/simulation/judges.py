@@ -153,9 +153,10 @@ def metadata(records):
         return
     counts = sums(records, "counts")
     assert min(counts[name] for name in ("DONE", "CONFLICT", "REFUSED")) > 5 * len(records)
-    assert counts["replayed"] > counts["heads"] / 2
+    assert counts["replayed"] > counts["steps"] / 2
     assert counts["create DONE"] > len(records)
-    assert counts["collections"] > len(records)
+    assert counts["forgotten"] > len(records)
+    assert counts["snapshots"] > len(records)
     assert min(counts["ids used again"], counts["create of many REFUSED"]) > 0
     assert counts["replaced"] > len(records)
     assert sum(name.startswith("strikes") for name in counts) > A_FEW

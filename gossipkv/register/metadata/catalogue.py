@@ -6,9 +6,9 @@ cannot each found one. As nodes join, the catalogue and every table that has few
 acceptor on a node that is removed from tables is replaced; without another node, the register shrinks to 3 or 1. Any
 other dead acceptor is replaced by command only.
 
-All servers hold a table's first map and ballot 0 before the catalogue names the table; a failure in between leaves
-pages without a name, which are deleted in time (`tend`). A table is dropped first in its own register, for good, and
-then in the catalogue; a node that finds only the first finishes the drop.
+All servers have accepted a table's first map before the catalogue names the table; a failure in between leaves a map
+without a name, which is deleted in time (`tend`). A table is dropped first in its own register, for good, and then in
+the catalogue; a node that finds only the first finishes the drop.
 """
 
 from __future__ import annotations
@@ -36,19 +36,32 @@ from gossipkv.errors import (
     UnknownDatabase,
     no_table,
 )
-from gossipkv.register.ballot import ZERO, Ballot
+from gossipkv.register.ballot import BELOW, ZERO, Ballot
 from gossipkv.register.configuration import Acceptors, Forced, Value
-from gossipkv.register.messages import AcceptorVerdict, RegisterRequest, RequestKind, decode_reply, encode_request
+from gossipkv.register.edits import MapValue
+from gossipkv.register.follow import Follower
 from gossipkv.register.metadata.deadline import Deadline
-from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, MapHead, drop
-from gossipkv.register.metadata.ledger import Offer
+from gossipkv.register.metadata.first_maps import FirstMaps
+from gossipkv.register.metadata.known import META, config_id, stamped
 from gossipkv.register.metadata.nodes import Nodes, first_map, placed
-from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Operation, OperationAnswer, answers_of
-from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES, OperationOutcome, config_id, pack
+from gossipkv.register.metadata.operations import (
+    EXPIRED,
+    ID_USED,
+    MAX_OPERATIONS,
+    OPERATION_ID_BYTES,
+    UNSUPPORTED,
+    Operation,
+    OperationAnswer,
+    OperationOutcome,
+    answers_of,
+    judgement,
+)
+from gossipkv.register.metadata.packing import pack
 from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES, TableMeta, shard_key
-from gossipkv.register.metadata.tables import CATALOGUE, END_OF_NODES, EXISTS, SECRET_BYTES, NamedTable, decode_named
-from gossipkv.register.metadata.tree import ChangedPages, MapTree
+from gossipkv.register.metadata.tables import END_OF_NODES, EXISTS, SECRET_BYTES, NamedTable, decode_named
+from gossipkv.register.metadata.transactions import ended_by
 from gossipkv.register.proposal import ChangeEnd, Reconfigure
+from gossipkv.register.state import first_value
 from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:
@@ -57,6 +70,7 @@ if TYPE_CHECKING:
 
     from gossipkv.keyspace.time_key import TimeKey
     from gossipkv.register.configuration import AcceptorId
+    from gossipkv.register.metadata.known import KnownMap
     from gossipkv.register.metadata.nodes import NodeList, PlaceableNode
     from gossipkv.register.metadata.server import Metadata, OtherServers
     from gossipkv.wire.rpc import Value as WireValue
@@ -65,7 +79,6 @@ FIRST_CONFIG: Final = config_id(0, 1)  # The config id of the first map of a reg
 WHOLE_S: Final = 10.0  # Default time for the creation of a table.
 INVITING_PART: Final = 0.7  # Part of that time in which nodes may answer an invitation.
 ASK_S: Final = 5.0
-SMALL_BYTES: Final = 1 << 20  # A first map of this size goes along with the hold request; a larger one is fetched.
 FEW_PARTITIONS: Final = 1024  # Up to this many partitions are placed in the loop, more in a thread.
 GROWN_S: Final = 10.0  # Time until all registers are checked again without a change of members or tables.
 MAX_GROWN: Final = 16  # Registers that grow before other work has its turn.
@@ -110,10 +123,12 @@ class Catalogue:
         self._metadata = metadata
         self._members = members
         self._ask, self._beside = servers.ask, servers.beside
+        self._first_maps = FirstMaps(metadata, servers.ask)
         self._random = random
         self._most_copies = most_copies
         self.nodes = Nodes(metadata, members, self.tables)
-        self._read: tuple[bytes, Mapping[str, NamedTable]] = b"", {}  # The last read root, and its tables.
+        self.follower = Follower(metadata.maps, self.followed, random)  # To be run beside `metadata`.
+        self._read: tuple[KnownMap | None, Mapping[str, NamedTable]] = None, {}  # The last read map, and its tables.
         # Maps, live and removed nodes for which nothing changes.
         self._grown_for: tuple[int, Sequence[bytes], frozenset[bytes]] | None = None
         self._grown_until_s = 0.0  # The time until which `_grown_for` is valid.
@@ -123,19 +138,34 @@ class Catalogue:
         known_map = self._metadata.known.get(self.register)
         if known_map is None:
             return {}
-        root, tables = self._read
-        if root != known_map.head.root:  # Each step needs the tables, and decoding a thousand takes 20 ms.
-            tree = self._metadata.tree(self.register)
-            tables = {entry.key.decode(): decode_named(entry.record) for entry in tree.scan(END_OF_NODES)}
-            self._read = known_map.head.root, tables
+        read, tables = self._read
+        if read is not known_map:  # Each step needs the tables, and decoding a thousand takes 20 ms.
+            view = self._metadata.view(self.register)
+            tables = {entry.key.decode(): decode_named(entry.record) for entry in view.scan(END_OF_NODES)}
+            self._read = known_map, tables
         return tables
 
     def table(self, name: str) -> NamedTable:
         """Return one table. Raises UnknownDatabase, NotReady."""
-        entry = self._metadata.tree(self.register).get(name.encode()) if self.register in self._metadata.known else None
+        entry = self._metadata.view(self.register).get(name.encode()) if self.register in self._metadata.known else None
         if entry is None:
             raise no_table(name)
         return decode_named(entry.record)
+
+    def followed(self) -> Mapping[bytes, Sequence[bytes]]:
+        """Return the registers of all maps, each with the nodes to poll: its live acceptors, else any live nodes."""
+        known, me = self._metadata.known, self._metadata.me.node
+        alive = [node for node in self._members.alive() if node != me]
+        registers = [self.register]
+        with contextlib.suppress(NotReady, UnknownDatabase):
+            registers += [table.id for table in self.tables().values()]
+        found: dict[bytes, Sequence[bytes]] = {}
+        for register in registers:
+            known_map = known.get(register)
+            acceptors = [] if known_map is None else [one.node for one in known_map.acceptors.new if one.node in alive]
+            is_alone = known_map is not None and [one.node for one in known_map.acceptors.new] == [me]
+            found[register] = () if is_alone else acceptors or alive
+        return found
 
     # -- founding and growth -------------------------------------------------------------------------------------------
 
@@ -146,7 +176,7 @@ class Catalogue:
             Unavailable: the store is closed.
         """
         if self._metadata.registers.record(self.register) is None:
-            await self._found(ZERO, FIRST_CONFIG)
+            await self._found(ZERO)
         await self._metadata.quorum_read(self.register)
 
     async def found_anew(self, force: int) -> None:
@@ -157,29 +187,27 @@ class Catalogue:
         Raises:
             Conflict: this node has a record of it, as a former acceptor.
             Unavailable: the store is closed.
-            NotReady: a page of the known catalogue is missing here.
         """
         metadata = self._metadata
         if metadata.registers.record(self.register) is not None:
             raise Conflict("nothing was forced: this node is a former acceptor of the catalogue")
         known_map = metadata.known.get(self.register)
         if known_map is None:
-            await self._found(Ballot(1, force, 0, 0), config_id(1, 1))
+            await self._found(Ballot(1, force, 0, 0))
         else:
-            metadata.tree(self.register)
+            metadata.view(self.register)
             ballot = Ballot(known_map.generation + 1, force, 0, 0)
             forced = Forced(ballot.generation, force, tuple(sorted(known_map.acceptors.everyone)))
-            value = Value(Acceptors.of([metadata.me]), known_map.head.encode(), (forced,))
-            await self._create_at(metadata.me, self.register, ballot, value)
+            payload = metadata.maps.map(self.register).highest(BELOW, MapValue()).encode()
+            value = Value(Acceptors.of([metadata.me]), payload, (forced,))
+            await self._first_maps.create_at(metadata.me, self.register, ballot, value)
         metadata.registers.learn(self.register)
         await metadata.quorum_read(self.register)
 
-    async def _found(self, ballot: Ballot, config: int) -> None:
-        metadata, edit = self._metadata, MapTree.empty(CATALOGUE.name).edit(config)
-        edit.set_meta(self._random.randbytes(SECRET_BYTES))
-        await metadata.pin(self.register, first := edit.finish(), config)
-        head = MapHead(config, self._random.randbytes(TRANSACTION_BYTES), first.root)
-        await self._create_at(metadata.me, self.register, ballot, Value(Acceptors.of([metadata.me]), head.encode()))
+    async def _found(self, ballot: Ballot) -> None:
+        me, secret = self._metadata.me, self._random.randbytes(SECRET_BYTES)
+        first = first_value([(META, stamped(config_id(ballot.generation, 1), secret))])
+        await self._first_maps.create_at(me, self.register, ballot, Value(Acceptors.of([me]), first.encode()))
 
     async def grow(self) -> bool:
         """Add acceptors to registers after nodes have joined, and take out those on nodes that tables have removed.
@@ -220,7 +248,7 @@ class Catalogue:
     def _missing(self, register: bytes, alive: Sequence[bytes], removed: Collection[bytes]) -> int:
         """Return the number of acceptors that this node must add to a register, or put in place of removed ones."""
         known_map = self._metadata.known.get(register)
-        members = () if known_map is None or known_map.head.ended else known_map.acceptors.new
+        members = () if known_map is None or known_map.ended else known_map.acceptors.new
         nodes = {member.node for member in members}
         staying = nodes.difference(removed)
         leavers = len(nodes) - len(staying)
@@ -273,8 +301,6 @@ class Catalogue:
     ) -> None:
         """Set the acceptors of a register, which serve its map; fail unless they were `instead`, if given.
 
-        New acceptors get the head's pages first, and those of a later head with the request for their promise.
-
         Raises:
             BadRequest: these cannot be acceptors.
             Conflict: another node has changed the acceptors.
@@ -282,15 +308,6 @@ class Catalogue:
             Unknown: it may have been done.
         """
         metadata, known_map = self._metadata, await self._metadata.quorum_read(register)
-        head = known_map.head
-        offer = Offer(metadata.me.node, None, ChangedPages(head.root, {}), head.config)
-        params: list[WireValue] = [register, *offer.values()]
-        newcomers = set(members) - known_map.acceptors.everyone - {metadata.me}
-        with metadata.keeping(register, head.root):
-            for newcomer in sorted(newcomers):
-                held = await self._ask(newcomer.node, "metadata_hold", params, WHOLE_S)
-                if held != [newcomer.store, head.root]:
-                    raise Unavailable(f"{newcomer} has another store now")
         wanted = Reconfigure(tuple(members), known_map.acceptors.new if instead is None else tuple(instead))
         outcome = await metadata.registers.change(register, wanted, timeout_s=WHOLE_S)
         if outcome.end is ChangeEnd.UNKNOWN:
@@ -342,16 +359,16 @@ class Catalogue:
         size = max(size for size in SIZES if size <= min(len(acceptors), self._most_copies))
         servers = Acceptors.of(acceptors[:size])
         with deadline.step("storing the first map at its servers"):
-            await self._write_first(table.id, servers, first)
+            sequence = await self._first_maps.write(table.id, servers, first)
         with deadline.step("adding the nodes that hold the table"):
             await self.put_in(hosts, known_map.config)
-        named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
+        named = NamedTable(table.id, table.kind, servers.new, config_id(0, sequence))
         adding = _adding(wanted.name, named, operation, known_map.config)
         with contextlib.suppress(_IdUsed):  # The id tells which of two simultaneous requests created it.
             await self._decide(adding, wanted.name, deadline)
         created = None
         with contextlib.suppress(NotReady):
-            judged = self._metadata.tree(self.register).judgement(operation)
+            judged = judgement(self._metadata.view(self.register), operation)
             is_own = judged is not None and judged[1].digest == adding.digest
             created = named if is_own else self._created_by(wanted, operation)
         if created is None:
@@ -373,8 +390,8 @@ class Catalogue:
             Operation(self._random.randbytes(OPERATION_ID_BYTES), base, "set_node", 1, argument) for argument in unnamed
         ]
         added = OperationOutcome.DONE, OperationOutcome.CONFLICT  # The second: by another node.
-        for at in range(0, len(puts), MAX_JUDGED):
-            for answer in await self.transact(self.register, puts[at : at + MAX_JUDGED]):
+        for at in range(0, len(puts), MAX_OPERATIONS):
+            for answer in await self.transact(self.register, puts[at : at + MAX_OPERATIONS]):
                 if answer.outcome not in added:
                     raise Conflict(answer.message or "the nodes of tables changed during the request; try again")
 
@@ -384,12 +401,12 @@ class Catalogue:
         Raises:
             Conflict: the operation created nothing, its table was dropped since, or the id is another operation's.
         """
-        tree = self._metadata.tree(self.register)
-        judged = tree.judgement(operation)
+        view = self._metadata.view(self.register)
+        judged = judgement(view, operation)
         if judged is None:
             return None
         config, kept = judged
-        entry = tree.get(wanted.name.encode())
+        entry = view.get(wanted.name.encode())
         if kept.outcome is OperationOutcome.DONE and entry is not None and entry.version == config:
             named = decode_named(entry.record)
             adding = _adding(wanted.name, named, operation, config)
@@ -447,18 +464,18 @@ class Catalogue:
 
     async def _end(self, table: NamedTable, operation: bytes, timeout_s: float) -> bool:
         """End a table's register; return True if another operation had ended it."""
-        hint = Acceptors.of(table.acceptors)
-        outcome = await self._metadata.registers.change(table.id, drop(operation), timeout_s=timeout_s, hint=hint)
+        hint, end = Acceptors.of(table.acceptors), partial(ended_by, operation)
+        outcome = await self._metadata.registers.change(table.id, end, timeout_s=timeout_s, hint=hint)
         if outcome.end is ChangeEnd.REFUSED:
             raise Unavailable(f"the table was not dropped: {outcome.message}")
         if outcome.end is ChangeEnd.UNKNOWN:
             raise Unknown(f"the table may or may not be dropped: {outcome.message}")
-        return outcome.result == DROPPED_BEFORE
+        return outcome.result != operation
 
     async def transact(
         self, register: bytes, operations: Sequence[Operation], timeout_s: float = WHOLE_S
     ) -> list[OperationAnswer]:
-        """Run operations at a server of that map: this node, if it is one.
+        """Run operations at a server of that map: this node, if it is one. Another may know a newer operation.
 
         Raises:
             Unavailable: no server could be asked.
@@ -466,31 +483,44 @@ class Catalogue:
             UnknownDatabase: the table was dropped.
         """
         metadata, deadline = self._metadata, Deadline(timeout_s)
-        known_map = metadata.known.get(register)
+        known_map, answers = metadata.known.get(register), list[OperationAnswer]()
         if known_map is not None and metadata.me in known_map.acceptors.new:
             try:
-                return await metadata.transact(register, operations, timeout_s)
+                answers = await metadata.transact(register, operations, timeout_s)
             except NotReady:  # This node has left the servers without knowing it.
                 with deadline.step("a read of the acceptors"):
                     known_map = await metadata.quorum_read(register)
+        if answers and not is_unsupported(answers):
+            return answers
         acceptors = () if known_map is None else known_map.acceptors.new
         servers = [acceptor.node for acceptor in acceptors if acceptor.node != metadata.me.node]
         self._random.shuffle(servers)
+        servers.sort(key=lambda node: node not in self._members.alive())
+        return await self._transact_at(servers, register, operations, deadline) or answers
+
+    async def _transact_at(
+        self, servers: Sequence[bytes], register: bytes, operations: Sequence[Operation], deadline: Deadline
+    ) -> list[OperationAnswer]:
+        """Run operations at the first of these servers that knows them; none may know them. Raises as `transact`."""
         sent: list[WireValue] = [operation.encode() for operation in operations]
-        why, is_sent = "no server is known", False
-        for server in sorted(servers, key=lambda node: node not in self._members.alive()):
+        why, is_sent, answers = "no server is known", False, list[OperationAnswer]()
+        for server in servers:
             left_s = deadline.left_s()
             if not left_s:
                 break
             try:
                 answer = await self._ask(server, "metadata_transact", [register, sent, int(left_s * 1000)], left_s)
-                return answers_of(answer, operations)
+                answers = answers_of(answer, operations)
+                if not is_unsupported(answers):
+                    break
             except UnknownDatabase:
                 raise
             except (RequestError, NotReady, Overloaded, TimedOut, Unavailable) as error:  # The server judged nothing.
                 why = error.message
             except GossipKVError as error:
                 why, is_sent = error.message, True
+        if answers:
+            return answers
         if is_sent:
             raise Unknown(f"the change may or may not have been made: {why}")
         raise Unavailable(f"no server of the map takes operations: {why}")
@@ -509,44 +539,11 @@ class Catalogue:
                     raise _exists(name)
                 refusals = {ID_USED: _IdUsed, EXPIRED: Conflict}
                 raise refusals.get(answer.code, BadRequest)(answer.message or "refused")
+            case OperationOutcome.UNKNOWN if answer.code == UNSUPPORTED:
+                raise Unavailable(f"no server of the catalogue knows this change: {answer.message}")
             case OperationOutcome.UNKNOWN:
                 words = "the change may or may not have been made; repeat the request with the same operation id"
                 raise Unknown(words, {"operation": operation.id.hex()})
-
-    async def _write_first(self, register: bytes, servers: Acceptors, first: ChangedPages) -> None:
-        """Make every server hold the first map, and then ballot 0. Raises `Unavailable`: a server did not."""
-        metadata = self._metadata
-        await metadata.pin(register, first, FIRST_CONFIG)
-        head = MapHead(FIRST_CONFIG, self._random.randbytes(TRANSACTION_BYTES), first.root)
-        value = Value(servers, head.encode())
-        is_small = sum(map(len, first.pages.values())) <= SMALL_BYTES
-        sent = first if is_small else ChangedPages(first.root, {first.root: first.pages[first.root]})
-        params: list[WireValue] = [register, *Offer(metadata.me.node, None, sent, FIRST_CONFIG).values()]
-
-        async def write(server: AcceptorId) -> None:
-            if server != metadata.me:
-                held = await self._ask(server.node, "metadata_hold", params, WHOLE_S)
-                if held != [server.store, first.root]:
-                    raise Unavailable(f"{server} has another store now")
-            await self._create_at(server, register, ZERO, value)
-
-        try:
-            async with trio.open_nursery() as nursery:
-                for server in servers.new:
-                    nursery.start_soon(write, server)
-        except* GossipKVError as errors:
-            raise Unavailable(f"a server did not take the first map: {errors.exceptions[0]}") from errors
-
-    async def _create_at(self, server: AcceptorId, register: bytes, ballot: Ballot, value: Value) -> None:
-        request = encode_request(RegisterRequest(RequestKind.CREATE, register, server, 0, ballot, value))
-        if server == self._metadata.me:
-            reply = await self._metadata.registers.answer(request)
-        else:
-            answer = await self._ask(server.node, "register", [request], ASK_S)
-            reply = answer if isinstance(answer, bytes) else b""
-        verdict = decode_reply(reply).verdict
-        if verdict is not AcceptorVerdict.OK:
-            raise Unavailable(f"{server} refused to create a register: {verdict.name}")
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
@@ -556,7 +553,7 @@ class Catalogue:
         try:
             await self._metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
         except UnknownDatabase:
-            config = self._metadata.known[self.register].head.config
+            config = self._metadata.known[self.register].config
             operation = self._random.randbytes(OPERATION_ID_BYTES)
             remove = Operation(operation, config, "remove_table", 1, (name.encode(), table.id))
             await self._decide(remove, name, Deadline(ASK_S))
@@ -565,7 +562,12 @@ class Catalogue:
         """Read the catalogue by a quorum, and forget tables that are gone or were never named; raises GossipKVError."""
         known_map = await self._metadata.quorum_read(self.register)
         named = {table.id for table in self.tables().values()}
-        await self._metadata.let_go(named, known_map.head.config)
+        await self._metadata.let_go(named, known_map.config)
+
+
+def is_unsupported(answers: Sequence[OperationAnswer]) -> bool:
+    """Return True if a server does not know one of the operations."""
+    return any(answer.code == UNSUPPORTED for answer in answers)
 
 
 def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:

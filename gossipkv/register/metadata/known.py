@@ -1,224 +1,166 @@
-"""Known heads of maps: the one state on which transactions build, which reads use, and which other nodes hear of.
+"""Known maps: the decided maps of METADATA as readers see them.
 
-    shown   a full round has shown it, or it was written here: from then on no older placement is reported
-    known   its map is also held and synced here: reads use it, also after a restart without a quorum
+The entries of a register's map are those of a table or of the catalogue, and what transactions need beside them:
 
-A shown head is *learned*: a task holds the map and syncs the head. Then unneeded pins end, waiters are woken, and
-`on_known` is called. If a map keeps changing, a head is learned at once when a caller waits for it. Otherwise only the
-newest is learned, `PAUSE_S` after the last one, so the cost does not grow with the number of changes. No shown or known
-head is ever replaced by an older one.
+    e <key>        version, record    an entry of the map; `version`: the config id of its last change
+    m              version, meta      `version`: the config id of the last operation that touched the whole map
+    o <sequence>   outcomes           the operations that this transaction has judged (`operations.py`)
+
+Versions and sequences have 8 bytes. A config id is (generation, sequence) as one number, 16 bits above 48.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-import trio
-
-from gossipkv.errors import GossipKVError, ProtocolError, UnknownDatabase
-from gossipkv.register.configuration import Acceptors, members_of
-from gossipkv.register.metadata.head import MapHead, decode_head
-from gossipkv.register.metadata.pages import config_id, pack, sequence_of, unpack
+from gossipkv.register.edits import MAX_SEQUENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Iterator, Sequence
 
-    from gossipkv.register.space import Space
+    from gossipkv.register.configuration import Acceptors
+    from gossipkv.register.edits import Edit
+    from gossipkv.register.entries import EntryMap, Leaf
+    from gossipkv.register.state import Base
 
-    Step = Callable[[bytes, "KnownMap"], Awaitable[None]]  # Called with a register and a head.
+ENTRY: Final = b"e"
+META: Final = b"m"
+OUTCOMES: Final = b"o"
+NUMBER_BYTES: Final = 8
+SEQUENCE_BITS: Final = 48
+MAX_CONFIG: Final = (1 << 64) - 1
 
-KNOWN: Final = b"k"  # Key in the space, before the register, of the known head and its acceptors.
-MAX_KNOWN_BYTES: Final = 8 << 10
-PAUSE_S: Final = 0.1
+
+def config_id(generation: int, sequence: int) -> int:
+    """Return (generation, sequence) as one number."""
+    assert 0 <= generation < 1 << 64 - SEQUENCE_BITS, generation
+    assert 0 <= sequence <= MAX_SEQUENCE, sequence
+    return generation << SEQUENCE_BITS | sequence
 
 
-class KnownMap(NamedTuple):
-    """The head and the acceptors of a map, as a full round has shown or written them."""
+def generation_of(config: int) -> int:
+    """Return the generation of a config id."""
+    return config >> SEQUENCE_BITS
 
-    head: MapHead
-    acceptors: Acceptors
-    generation: int  # The generation of the ballot: a forced head may have a lower config id than the lost one.
 
-    @property
-    def config(self) -> int:
-        """The config id for operations: a force raises its generation before any change in the map."""
-        return config_id(self.generation, sequence_of(self.head.config))
+def sequence_of(config: int) -> int:
+    """Return the sequence of a config id."""
+    return config & MAX_SEQUENCE
 
-    @property
-    def place(self) -> tuple[int, int, bool]:
-        """Position of this head among all heads of the register; it never falls."""
-        return self.generation, self.head.config, self.head.ended
 
-    def encode(self) -> bytes:
-        """Return the record."""
-        acceptors = self.acceptors
-        return pack((self.head.encode(), acceptors.old, acceptors.new, acceptors.joint, self.generation))
+class MapEntry(NamedTuple):
+    """A key of a map, with its record and version."""
+
+    key: bytes
+    version: int  # The config id of the last change.
+    record: bytes
+
+
+def stamped(config: int, record: bytes) -> bytes:
+    """Return the record of the register's map for a record of that version."""
+    return config.to_bytes(NUMBER_BYTES, "big") + record
+
+
+def unstamped(record: bytes) -> tuple[int, bytes]:
+    """Return the version and the record of a record in the register's map."""
+    return int.from_bytes(record[:NUMBER_BYTES], "big"), record[NUMBER_BYTES:]
+
+
+def _entry_of(row: tuple[bytes, bytes]) -> MapEntry:
+    key, record = row
+    return MapEntry(key[1:], int.from_bytes(record[:NUMBER_BYTES], "big"), record[NUMBER_BYTES:])
+
+
+def keys_of(edits: Sequence[Edit] | None) -> list[bytes] | None:
+    """Return the keys of a map's entries that edits of its register concern; None: all may have changed."""
+    if edits is None or any(key == META for key, _ in edits):
+        return None
+    return [key[len(ENTRY) :] for key, _ in edits if key < META]
+
+
+def first_of(leaf: Leaf) -> bytes:
+    """Return the first key in a leaf of a map."""
+    return leaf[0][0][len(ENTRY) :]
+
+
+def entries_of(leaf: Leaf) -> tuple[MapEntry, ...]:
+    """Return the entries of a map in one of its leaves."""
+    return tuple([_entry_of(row) for row in leaf if row[0] < META])
 
 
 @final
-@dataclass(eq=False, slots=True)
-class _Standing:
-    """State of one map beside its known head."""
+class MapView:
+    """A map at one config id. It never changes, so it may be read in any thread, and for as long as needed."""
 
-    shown: KnownMap
-    written: bool = False  # This node has written the head, and has heard of no other since.
-    learning: bool = False  # A task is learning the head.
-    failed: GossipKVError | None = None  # Why the shown head could not be learned; the next `show` tries again.
-    moved: trio.Event = field(default_factory=trio.Event)  # Set when the head is known, or has failed.
-    wanted: trio.Event = field(default_factory=trio.Event)  # Set when a caller waits.
+    __slots__ = ("_map", "config", "leaves", "meta", "version")
+
+    def __init__(self, entries: EntryMap, config: int) -> None:
+        self.config = config
+        self.version, self.meta = unstamped(entries.get(META) or bytes(NUMBER_BYTES))
+        self._map = entries
+        end = entries.leaf_of(META) + 1
+        if end <= len(entries.leaves) and entries.leaves[end - 1][0][0] >= META:
+            end -= 1
+        self.leaves = entries.leaves[:end]  # Two maps share the leaves in which they do not differ.
+
+    def __len__(self) -> int:
+        return sum(map(len, self.leaves[:-1])) + (len(entries_of(self.leaves[-1])) if self.leaves else 0)
+
+    def get(self, key: bytes) -> MapEntry | None:
+        """Return the entry at a key."""
+        record = self._map.get(ENTRY + key)
+        if record is None:
+            return None
+        return MapEntry(key, int.from_bytes(record[:NUMBER_BYTES], "big"), record[NUMBER_BYTES:])
+
+    def floor(self, key: bytes) -> MapEntry | None:
+        """Return the last entry whose key is `key` or below."""
+        row = self._map.floor(ENTRY + key)
+        return None if row is None else _entry_of(row)
+
+    def before(self, key: bytes) -> MapEntry | None:
+        """Return the last entry whose key is below `key`."""
+        row = self._map.before(ENTRY + key)
+        return None if row is None else _entry_of(row)
+
+    def next_key(self, key: bytes) -> bytes | None:
+        """Return the key of the next entry after `key`."""
+        return next((row[0][len(ENTRY) :] for row in self._map.scan(ENTRY + key + b"\0", META)), None)
+
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[MapEntry]:
+        """Yield the entries from `start` up to before `end`, in order."""
+        return map(_entry_of, self._map.scan(ENTRY + start, META if end is None else ENTRY + end))
+
+    def leaf(self, number: int) -> tuple[MapEntry, ...]:
+        """Return the entries in the leaf of a number."""
+        return entries_of(self.leaves[number])
+
+    def leaf_of(self, key: bytes) -> int:
+        """Return the number of the leaf that has a key, or would have it."""
+        return self._map.leaf_of(ENTRY + key)
+
+    def outcomes(self, first: int = 0, last: int = MAX_SEQUENCE) -> Iterator[tuple[int, bytes]]:
+        """Yield the sequences from `first` to `last` whose transactions have judged operations, with their outcomes."""
+        start, end = (OUTCOMES + sequence.to_bytes(NUMBER_BYTES, "big") for sequence in (first, last + 1))
+        for key, record in self._map.scan(start, end):
+            yield int.from_bytes(key[len(OUTCOMES) :], "big"), record
 
 
 @final
-class Heads:
-    """The heads of all maps of a node."""
+class KnownMap:
+    """A decided map that is synced here, with the acceptors that a value of it had."""
 
-    def __init__(self, space: Space, hold: Step, settle: Step) -> None:
-        """`hold` makes this node hold the map of a head; `settle` ends the pins that a known head makes unnecessary.
+    def __init__(self, base: Base) -> None:
+        self.generation, self.sequence = base.place
+        self.config = config_id(*base.place)
+        self.digest = base.digest
+        self.ended = base.ended
+        assert base.acceptors is not None, base.place
+        self.acceptors: Acceptors = base.acceptors  # The last known ones.
+        self._base = base
 
-        Both raise GossipKVError. Raises ProtocolError, Unavailable: the space cannot be read.
-        """
-        self._space = space
-        self._hold = hold
-        self._settle = settle
-        # The known heads, by register; only this object changes them.
-        self.known = {key[len(KNOWN) :]: known_of(value) for key, value in space.scan(KNOWN)}
-        self._standings = {register: _Standing(known_map) for register, known_map in self.known.items()}
-        self._nursery: trio.Nursery | None = None
-        self.on_known: Callable[[], None] | None = None  # Called when more is known, to tell other nodes.
-        self.on_changed: Callable[[bytes], object] = lambda _: None  # Called at once with the register of a new head.
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Learn shown heads, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            await trio.sleep_forever()
-
-    def shown(self, register: bytes) -> KnownMap | None:
-        """Return the newest head that a full round has shown, or that was written here."""
-        standing = self._standings.get(register)
-        return None if standing is None else standing.shown
-
-    def written(self, register: bytes) -> KnownMap | None:
-        """Return the head if this node has written it and has heard of no other: the next change may build on it."""
-        standing = self._standings.get(register)
-        return standing.shown if standing is not None and standing.written else None
-
-    def doubt(self, register: bytes) -> None:
-        """Note that another node may have written a head."""
-        standing = self._standings.get(register)
-        if standing is not None:
-            standing.written = False
-
-    def show(self, register: bytes, known_map: KnownMap, *, written: bool = False) -> KnownMap:
-        """Process a head that a full round has shown or, if `written`, that was written here; return the newest."""
-        standing = self._standings.get(register)
-        if standing is None:
-            standing = self._standings[register] = _Standing(known_map)
-        if known_map.place >= standing.shown.place:
-            standing.written = written or (standing.written and known_map == standing.shown)
-            standing.shown = known_map
-        standing.failed = None
-        if not standing.learning and standing.shown != self.known.get(register) and self._nursery is not None:
-            standing.learning = True
-            self._nursery.start_soon(self._learn, register, standing)
-        return standing.shown
-
-    async def learn(self, register: bytes, known_map: KnownMap) -> KnownMap:
-        """Make the head of a full round, or a newer one, known; return the known head.
-
-        Raises:
-            NotReady: a page of the map cannot be fetched now, and the known head stays.
-            Unavailable: the store is closed.
-            UnknownDatabase: the map was forgotten.
-        """
-        wanted, standing = self.show(register, known_map), self._standings[register]
-        while self._standings.get(register) is standing:
-            found = self.known.get(register)
-            if found is not None and (found == wanted or found.place > wanted.place):
-                return found
-            if standing.failed is not None:
-                raise standing.failed
-            await self._wait_for_change(standing)
-        raise UnknownDatabase("the table was dropped")
-
-    async def reached(self, register: bytes, config: int) -> KnownMap:
-        """Return the known head of a map once its config id is at least `config`; wait as long as it takes.
-
-        Raises:
-            UnknownDatabase: no head of the map was ever shown, or the table was dropped.
-        """
-        while (standing := self._standings.get(register)) is not None and not standing.shown.head.ended:
-            found = self.known.get(register)
-            if found is not None and found.config >= config:
-                return found
-            await self._wait_for_change(standing)
-        raise UnknownDatabase("this node knows no such table")
-
-    def forget(self, register: bytes, *, but_shown: bool) -> None:
-        """Forget the head of a map in memory; with `but_shown`, remember the shown head."""
-        self.known.pop(register, None)
-        self.on_changed(register)
-        standing = self._standings.pop(register, None)
-        if standing is not None:
-            if but_shown:
-                self._standings[register] = _Standing(standing.shown)
-            standing.moved.set()
-
-    async def _wait_for_change(self, standing: _Standing) -> None:
-        standing.wanted.set()
-        await standing.moved.wait()
-
-    async def _learn(self, register: bytes, standing: _Standing) -> None:
-        """Learn the shown head, until it is known or cannot be."""
-        while self._standings.get(register) is standing and standing.shown != self.known.get(register):
-            shown = standing.shown
-            standing.wanted = trio.Event()
-            try:
-                await self._store(register, standing, shown)
-            except GossipKVError as error:
-                if standing.shown == shown:
-                    standing.failed = error
-                    break
-                continue
-            self._wake_waiters(standing)
-            if self.on_known is not None:
-                self.on_known()
-            with trio.move_on_after(PAUSE_S):
-                await standing.wanted.wait()
-        standing.learning = False
-        self._wake_waiters(standing)
-
-    async def _store(self, register: bytes, standing: _Standing, shown: KnownMap) -> None:
-        if not shown.head.ended:
-            await self._hold(register, shown)
-        if self._standings.get(register) is not standing:
-            return
-
-        def synced() -> None:
-            if self._standings.get(register) is standing:
-                self.known[register] = shown
-                self.on_changed(register)
-
-        await self._space.write({KNOWN + register: shown.encode()}, synced)
-        if self._standings.get(register) is standing:
-            await self._settle(register, shown)
-
-    @staticmethod
-    def _wake_waiters(standing: _Standing) -> None:
-        moved, standing.moved = standing.moved, trio.Event()
-        moved.set()
-
-
-def known_of(value: bytes) -> KnownMap:
-    """Read the record of a known head.
-
-    Raises:
-        ProtocolError: the value is no result of `KnownMap.encode`.
-    """
-    match unpack(value, MAX_KNOWN_BYTES):
-        case (bytes(payload), tuple(old), tuple(new), int(joint), int(generation)):
-            before, after = map(members_of, (old, new))
-            return KnownMap(decode_head(payload), Acceptors(before, after if joint else before, joint), generation)
-    raise ProtocolError("a known head must be [head, old acceptors, new acceptors, joint id, generation]")
+    @cached_property
+    def view(self) -> MapView:
+        """The map."""
+        return MapView(self._base.entries, self.config)

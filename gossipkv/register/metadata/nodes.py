@@ -15,7 +15,7 @@ from gossipkv.errors import GossipKVError, NotReady, Unavailable
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.placement.spread import SpreadNode, spread
 from gossipkv.register.ballot import draw_id
-from gossipkv.register.metadata.partitions import decode_partition, first_body
+from gossipkv.register.metadata.partitions import decode_partition, first_edits
 from gossipkv.register.metadata.tables import END_OF_NODES, NODE, NamedNode, decode_node
 from gossipkv.wire.results import NotAnswered, NotReached
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.configuration import AcceptorId
+    from gossipkv.register.edits import Edit
+    from gossipkv.register.metadata.known import KnownMap
     from gossipkv.register.metadata.partitions import TableMeta
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tables import NamedTable
-    from gossipkv.register.metadata.tree import ChangedPages
 
 RETRY_S: Final = 0.2
 PASSING: Final = NotReady, NotReached, NotAnswered  # Errors of nodes that may take part soon.
@@ -82,7 +83,7 @@ class Nodes:
         self._metadata = metadata
         self._members = members
         self._tables = tables
-        self._read: tuple[bytes, Mapping[bytes, NamedNode]] = b"", {}  # The last read root, and its nodes.
+        self._read: tuple[KnownMap | None, Mapping[bytes, NamedNode]] = None, {}  # The last read map, and its nodes.
 
     def named(self) -> Mapping[bytes, NamedNode]:
         """Return the nodes that the catalogue names, by uuid, in order, including removed ones. Raises `NotReady`."""
@@ -90,11 +91,11 @@ class Nodes:
         known_map = metadata.known.get(metadata.catalogue)
         if known_map is None:
             return {}
-        root, nodes = self._read
-        if root != known_map.head.root:
-            found = metadata.tree(metadata.catalogue).scan(NODE, END_OF_NODES)
+        read, nodes = self._read
+        if read is not known_map:
+            found = known_map.view.scan(NODE, END_OF_NODES)
             nodes = {entry.key[len(NODE) :]: decode_node(entry.record) for entry in found}
-            self._read = known_map.head.root, nodes
+            self._read = known_map, nodes
         return nodes
 
     def names_beside(self, members: Mapping[bytes, str]) -> dict[bytes, str]:
@@ -133,7 +134,7 @@ class Nodes:
             nursery.cancel_scope.deadline = trio.current_time() + timeout_s
             while True:
                 members = self._members.present()
-                for node in members.keys() - names.keys():
+                for node in sorted(members.keys() - names.keys()):
                     nursery.start_soon(invite, node)
                 names |= {node: name for node, (name, _) in members.items()}
                 wanted = replication if is_exact else min(replication, len(members))
@@ -171,7 +172,7 @@ class Nodes:
         """Return the nodes that hold a partition of any table. Raises NotReady: a table's map is not known here."""
         holders: set[bytes] = set()
         for table in self._tables().values():
-            for number, entry in enumerate(self._metadata.tree(table.id).scan()):
+            for number, entry in enumerate(self._metadata.view(table.id).scan()):
                 holders.update(assignment.node for assignment in decode_partition(entry.record).assignments)
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
@@ -180,8 +181,8 @@ class Nodes:
 
 def first_map(
     table: TableMeta, keys: Sequence[bytes], nodes: Sequence[SpreadNode], draw: Random, config: int
-) -> ChangedPages:
-    """Return a map of all partitions, with each assignment AVAILABLE at once, since there is nothing to load yet."""
+) -> list[Edit]:
+    """Return the edits that make a map of all partitions; each replica is AVAILABLE, since there is nothing to load."""
     wanted = spread(nodes, table.replication, [()] * len(keys))
     partitions = {
         key: Partition.of(
@@ -194,4 +195,4 @@ def first_map(
         )
         for key, slots in zip(keys, wanted, strict=True)
     }
-    return first_body(table, partitions, config)
+    return first_edits(table, partitions, config)

@@ -13,10 +13,8 @@ Every record that is made or received keeps the invariants of a partition (`plac
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from functools import lru_cache
 from itertools import pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
@@ -34,17 +32,24 @@ from gossipkv.placement.partition import (
     least_of_group,
 )
 from gossipkv.register.configuration import UUID_BYTES
-from gossipkv.register.metadata.operations import Edits, OperationRefusal
-from gossipkv.register.metadata.pages import MAX_KEY_BYTES, MAX_META_BYTES, MAX_RECORD_BYTES, is_whole, pack, unpack
-from gossipkv.register.metadata.tree import MapKind, MapTree
+from gossipkv.register.metadata.known import ENTRY, META, stamped
+from gossipkv.register.metadata.operations import (
+    MAX_KEY_BYTES,
+    MAX_META_BYTES,
+    MAX_RECORD_BYTES,
+    Edits,
+    OperationRefusal,
+)
+from gossipkv.register.metadata.packing import is_whole, pack, unpack
 from gossipkv.settings.databases import is_name
 from gossipkv.settings.tables import MAX_TTL_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gossipkv.register.metadata.operations import Functions, MapView
-    from gossipkv.register.metadata.tree import ChangedPages
+    from gossipkv.register.edits import Edit
+    from gossipkv.register.metadata.known import MapView
+    from gossipkv.register.metadata.operations import Functions, OperationView
 
 FORMAT: Final = 1
 HASH: Final = "hash"
@@ -56,7 +61,7 @@ PARTITIONERS: Final = (MURMUR3, SHA1)
 TABLE_ID_BYTES: Final = 16
 SHARD_BYTES: Final = 4
 MAX_DECODED: Final = 4096  # Partitions that stay decoded; each takes about 1 KB.
-MAX_SHARDS: Final = 1 << 17  # A tree has room for this many with three replicas.
+MAX_SHARDS: Final = 1 << 17  # A map has room for this many with three replicas.
 MAX_CHILDREN: Final = 64
 
 # Codes of refusals.
@@ -202,48 +207,37 @@ def shard_key(number: int) -> bytes:
     return number.to_bytes(SHARD_BYTES, "big")
 
 
-def range_of(tree: MapTree, key: bytes) -> tuple[bytes, Partition]:
-    """Return the first key of the range that has a key, and the range, by the map of a range table.
-
-    Raises:
-        MissingPage, ProtocolError: as reading the tree does.
-    """
-    entries = tree.leaf_with(key)
-    entry = entries[bisect_right(entries, key, key=attrgetter("key")) - 1]
+def range_of(view: MapView, key: bytes) -> tuple[bytes, Partition]:
+    """Return the first key of the range that has a key, and the range, by the map of a range table."""
+    entry = view.floor(key)
+    assert entry is not None, key  # The first range begins at the lowest key.
     return entry.key, decode_partition(entry.record)
 
 
-def range_before(tree: MapTree, key: bytes) -> tuple[bytes, Partition] | None:
-    """Return the first key of the range that ends at a key, and the range; None: no range is below the key."""
-    at = tree.leaf_of(key)
-    entries = [*(tree.leaf(at - 1) if at else ()), *tree.leaf(at)]
-    entry = next((entry for entry in reversed(entries) if entry.key < key), None)
+def range_before(view: MapView, first: bytes) -> tuple[bytes, Partition] | None:
+    """Return the first key of the range before the one that begins at `first`, and the range; None: there is none."""
+    entry = view.before(first)
     return None if entry is None else (entry.key, decode_partition(entry.record))
 
 
-def first_body(table: TableMeta, partitions: Mapping[bytes, Partition], config: int) -> ChangedPages:
-    """Return the first map of a table, as an edit of an empty one.
+def first_edits(table: TableMeta, partitions: Mapping[bytes, Partition], config: int) -> list[Edit]:
+    """Return the edits that make the first map of a table, in order.
 
     Raises:
         ProtocolError: a partition breaks an invariant, or the partitions do not tile the key space.
-        LimitExceeded: there are too many partitions.
     """
     decode_table(table.encode())
-    edit = MapTree.empty(MAP.name).edit(config)
-    edit.set_meta(table.encode())
-    for key, partition in partitions.items():
+    edits: list[Edit] = []
+    for key, partition in sorted(partitions.items()):
         if partition.moves:
             raise ProtocolError(f"the new partition at {key[:40]!r} has a move")
         record = encode_partition(partition)
         table.check_entry(key, record)
-        edit.put(key, record)
+        edits.append((ENTRY + key, stamped(config, record)))
     table.check_whole(len(partitions), min(partitions, default=None))
     if len({partition.id for partition in partitions.values()}) < len(partitions):
         raise ProtocolError("two partitions have the same id")
-    return edit.finish()
-
-
-MAP: Final = MapKind("partitions", decode_table)
+    return [*edits, (META, stamped(config, table.encode()))]
 
 
 def _assignment_of(value: object) -> Assignment:
@@ -294,7 +288,7 @@ def _end_of(value: object) -> ForcedEnd:
 # former, so another copy that comes back belongs to no partition.
 
 
-def _assign(view: MapView, argument: object) -> Edits:
+def _assign(view: OperationView, argument: object) -> Edits:
     match argument:
         case (bytes(key), partition, assignment, bytes(node), slot):
             pass
@@ -315,7 +309,7 @@ def _assign(view: MapView, argument: object) -> Edits:
     )
 
 
-def _advance(view: MapView, argument: object) -> Edits:
+def _advance(view: OperationView, argument: object) -> Edits:
     match argument:
         case (bytes(key), partition, assignment_id, int(state)) if (
             AssignmentState.INITIALIZING <= state <= AssignmentState.AVAILABLE
@@ -341,7 +335,7 @@ def _advance(view: MapView, argument: object) -> Edits:
     return _changed(view, key, found, after)
 
 
-def _unassign(view: MapView, argument: object) -> Edits:
+def _unassign(view: OperationView, argument: object) -> Edits:
     key, found, current = _unassigned(view, argument)
     if current is None:
         return Edits()
@@ -350,7 +344,7 @@ def _unassign(view: MapView, argument: object) -> Edits:
     return _without(view, key, found, current)
 
 
-def _unassign_by_force(view: MapView, argument: object) -> Edits:
+def _unassign_by_force(view: OperationView, argument: object) -> Edits:
     key, found, current = _unassigned(view, argument)
     if current is None:
         return Edits()
@@ -361,14 +355,14 @@ def _unassign_by_force(view: MapView, argument: object) -> Edits:
     return _without(view, key, found._replace(ends=ends[-MAX_ENDS:]), current)
 
 
-def _unassigned(view: MapView, argument: object) -> tuple[bytes, Partition, Assignment | None]:
+def _unassigned(view: OperationView, argument: object) -> tuple[bytes, Partition, Assignment | None]:
     match argument:
         case (bytes(key), partition, assignment):
             return key, *_assignment_at(view, key, partition, assignment)
     raise OperationRefusal(INVALID, "unassign takes [key, partition, assignment]")
 
 
-def _without(view: MapView, key: bytes, found: Partition, removed: Assignment) -> Edits:
+def _without(view: OperationView, key: bytes, found: Partition, removed: Assignment) -> Edits:
     former = found.former
     if removed.state in _ORIGINATED:
         former = tuple(sorted((*former, removed.id)))
@@ -384,13 +378,13 @@ def _without(view: MapView, key: bytes, found: Partition, removed: Assignment) -
     return _changed(view, key, found._replace(former=former), rest)
 
 
-def _end(view: MapView, argument: object) -> Edits:
+def _end(view: OperationView, argument: object) -> Edits:
     key, found, counters = _counted(view, "end", argument)
     ends = tuple(ForcedEnd(id_, counters.get(id_) if end is None else end) for id_, end in found.ends)
     return _changed(view, key, found._replace(ends=ends), found.assignments) if ends != found.ends else Edits()
 
 
-def _settle(view: MapView, argument: object) -> Edits:
+def _settle(view: OperationView, argument: object) -> Edits:
     key, found, counters = _counted(view, "settle", argument)
     former = tuple(id_ for id_ in found.former if id_ not in counters)
     if former == found.former:
@@ -401,7 +395,7 @@ def _settle(view: MapView, argument: object) -> Edits:
     return _changed(view, key, found._replace(former=former, ends=ends), found.assignments)
 
 
-def _counted(view: MapView, operation: str, argument: object) -> tuple[bytes, Partition, dict[int, int]]:
+def _counted(view: OperationView, operation: str, argument: object) -> tuple[bytes, Partition, dict[int, int]]:
     """Return the partition and the counters in an argument, one for each assignment."""
     match argument:
         case (bytes(key), partition, tuple(rows)) if rows and all(map(_is_counted, rows)):
@@ -418,7 +412,7 @@ def _is_counted(row: object) -> bool:
     return False
 
 
-def _divide(view: MapView, argument: object) -> Edits:
+def _divide(view: OperationView, argument: object) -> Edits:
     match argument:
         case (bytes(key), partition, tuple(rows)) if 1 < len(rows) <= MAX_CHILDREN:
             children = [_child_of(row) for row in rows]
@@ -440,7 +434,7 @@ def _divide(view: MapView, argument: object) -> Edits:
     return Edits(puts)
 
 
-def _retire(view: MapView, argument: object) -> Edits:
+def _retire(view: OperationView, argument: object) -> Edits:
     match argument:
         case (bytes(key), tuple(partitions), new, tuple(ids)) if (
             0 < len(partitions) <= MAX_CHILDREN and is_whole(new) and all(map(is_whole, ids))
@@ -467,7 +461,7 @@ def _retire(view: MapView, argument: object) -> Edits:
     return Edits({**puts, **_changed(view, key, after, [assignment._replace(id=id_) for assignment, id_ in held]).puts})
 
 
-def _refound(view: MapView, argument: object) -> Edits:
+def _refound(view: OperationView, argument: object) -> Edits:
     match argument:
         case (bytes(key), partition, new, assignment, bytes(node), tuple(rows), kept) if (
             is_whole(new) and is_whole(assignment) and is_whole(kept) and len(node) == UUID_BYTES
@@ -516,7 +510,7 @@ def _fault_of_children(parent: Partition, children: Sequence[ChildRange], key: b
     return next((words for is_broken, words in broken if is_broken), "")
 
 
-def _set_groups(view: MapView, argument: object) -> Edits:
+def _set_groups(view: OperationView, argument: object) -> Edits:
     table = decode_table(view.meta)
     try:
         wanted = table._replace(groups=_groups_of(argument))
@@ -558,7 +552,7 @@ def _child_of(value: object) -> ChildRange:
     raise OperationRefusal(INVALID, "a child must be [first key, partition, [assignment, ...]]")
 
 
-def _partition_at(view: MapView, key: bytes, partition: object) -> Partition:
+def _partition_at(view: OperationView, key: bytes, partition: object) -> Partition:
     entry = view.get(key)
     found = None if entry is None else decode_partition(entry.record)
     if found is None or found.id != partition:
@@ -567,14 +561,14 @@ def _partition_at(view: MapView, key: bytes, partition: object) -> Partition:
 
 
 def _assignment_at(
-    view: MapView, key: bytes, partition: object, assignment: object
+    view: OperationView, key: bytes, partition: object, assignment: object
 ) -> tuple[Partition, Assignment | None]:
     """Return the partition at a key, and its assignment of that id, if any."""
     found = _partition_at(view, key, partition)
     return found, found.assignment(assignment) if is_whole(assignment) else None
 
 
-def _changed(view: MapView, key: bytes, partition: Partition, assignments: Iterable[Assignment]) -> Edits:
+def _changed(view: OperationView, key: bytes, partition: Partition, assignments: Iterable[Assignment]) -> Edits:
     """Return the edit that gives a partition these assignments, if they break no invariant."""
     after = partition._replace(assignments=Partition.of(partition.id, assignments).assignments)
     if fault := fault_of(after, decode_table(view.meta).replication):

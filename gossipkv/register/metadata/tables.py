@@ -19,17 +19,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
 from gossipkv.register.configuration import UUID_BYTES, AcceptorId, members_of
-from gossipkv.register.metadata.operations import Edits, OperationRefusal
-from gossipkv.register.metadata.pages import MAX_RECORD_BYTES, is_whole, pack, unpack
+from gossipkv.register.metadata.operations import MAX_RECORD_BYTES, Edits, OperationRefusal
+from gossipkv.register.metadata.packing import is_whole, pack, unpack
 from gossipkv.register.metadata.partitions import HASH, INVALID, NOT_FOUND, RANGE, TABLE_ID_BYTES
-from gossipkv.register.metadata.tree import MapKind
 from gossipkv.settings.databases import HIDDEN, MAX_NAME_CHARACTERS, NAMES, is_table_name
 from gossipkv.settings.tables import MAX_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from gossipkv.register.metadata.operations import Functions, MapView
+    from gossipkv.register.metadata.operations import Functions, OperationView
 
 FORMAT: Final = 1
 SECRET_BYTES: Final = 32  # A key of a key ring has as many.
@@ -97,28 +96,6 @@ def decode_node(record: bytes) -> NamedNode:
     raise ProtocolError("a node of tables must be [1, name, isolation group, weight]", {"got": repr(record)[:80]})
 
 
-class _Rules:
-    def check_entry(self, key: bytes, record: bytes) -> None:
-        if _is_node(key):
-            decode_node(record)
-            return
-        if not _is_key(key):
-            raise ProtocolError(f"{key[:40]!r} cannot be a table's name: {NAMES}")
-        decode_named(record)
-
-    def check_whole(self, entries: int, first: bytes | None) -> None:
-        """Accept any number of tables."""
-
-
-def _rules(meta: bytes) -> _Rules:
-    if len(meta) not in {0, SECRET_BYTES}:
-        raise ProtocolError(f"the meta of the catalogue must be a secret of {SECRET_BYTES} bytes")
-    return _Rules()
-
-
-CATALOGUE: Final = MapKind("tables", _rules)
-
-
 def _is_node(key: bytes) -> bool:
     return key.startswith(NODE) and len(key) == len(NODE) + UUID_BYTES
 
@@ -127,7 +104,7 @@ def _is_key(key: bytes) -> bool:
     return is_table_name(key.decode("ascii", "replace"))
 
 
-def _add_table(view: MapView, argument: object) -> Edits:
+def _add_table(view: OperationView, argument: object) -> Edits:
     match argument:
         case (bytes(key), *fields) if _is_key(key):
             pass
@@ -153,7 +130,7 @@ def _counterpart(key: bytes) -> bytes:
     return key[len(hidden) :] if key.startswith(hidden) else hidden + key
 
 
-def _show_table(view: MapView, argument: object) -> Edits:
+def _show_table(view: OperationView, argument: object) -> Edits:
     match argument:
         case (bytes(key), bytes(id_)) if _is_key(key) and not key.startswith(HIDDEN.encode()):
             shown, hidden = view.get(key), view.get(_counterpart(key))
@@ -166,7 +143,7 @@ def _show_table(view: MapView, argument: object) -> Edits:
     return Edits({_counterpart(key): None, key: hidden.record})
 
 
-def _remove_table(view: MapView, argument: object) -> Edits:
+def _remove_table(view: OperationView, argument: object) -> Edits:
     match argument:
         case (bytes(key), bytes(id_)):
             entry = view.get(key)
@@ -174,7 +151,7 @@ def _remove_table(view: MapView, argument: object) -> Edits:
     raise OperationRefusal(INVALID, "remove_table takes [name, table id]")
 
 
-def _set_node(view: MapView, argument: object) -> Edits:
+def _set_node(view: OperationView, argument: object) -> Edits:
     replaced: bytes | None = None
     is_gone = False
     match argument:
@@ -201,7 +178,7 @@ def _set_node(view: MapView, argument: object) -> Edits:
     return Edits(puts)
 
 
-def _remove_node(view: MapView, argument: object) -> Edits:
+def _remove_node(view: OperationView, argument: object) -> Edits:
     match argument:
         case (bytes(node), bool(is_gone), stay) if is_whole(stay):
             puts = _taken_out(view, node, is_gone=is_gone)
@@ -212,7 +189,7 @@ def _remove_node(view: MapView, argument: object) -> Edits:
     return Edits(puts)
 
 
-def _taken_out(view: MapView, node: bytes, *, is_gone: bool) -> dict[bytes, bytes | None]:
+def _taken_out(view: OperationView, node: bytes, *, is_gone: bool) -> dict[bytes, bytes | None]:
     """Return the edits that remove a node, if any: removing a lost node normally does not bring it back."""
     key = NODE + node
     entry = view.get(key) if _is_node(key) else None
@@ -222,7 +199,7 @@ def _taken_out(view: MapView, node: bytes, *, is_gone: bool) -> dict[bytes, byte
     return {key: current._replace(weight=None if is_gone else 0).encode()}
 
 
-def _check_enough(view: MapView, but: Container[bytes], stay: int) -> None:
+def _check_enough(view: OperationView, but: Container[bytes], stay: int) -> None:
     """Raise OperationRefusal if fewer than `stay` nodes outside `but` have a weight.
 
     The operation reads all nodes, so a concurrent change of any node makes it a conflict.

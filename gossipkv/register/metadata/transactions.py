@@ -1,43 +1,36 @@
-"""Transactions of one map, at one of its servers, after EventQL's METADATA transactions.
+"""Transactions: from operations to edits that a majority has accepted.
 
-Operations that arrive during a transaction go together into the next. A transaction reads the head by a quorum, judges
-the operations on its map, and swaps the head in the register. The changed pages go along with the accept request; an
-acceptor accepts a head only after its pages, so a majority holds them once it is chosen. (EventQL ships pages first,
-and waits.) If the swap came too late, or its outcome is unknown, the operations are judged again, on the newer head: an
-operation that was done is found by its id.
-
-Transactions clean up nothing: a proposer that finishes an unknown swap names its pages, so they stay pinned.
+A server of a map, one of its acceptors, gathers the operations that it is asked for into one change of the register.
+The round that carries it judges them on the value that it has found, and writes the edits. After any failure they are
+judged again, on the value that is found then: an operation that was done is found by its id.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, NotReady, Unavailable, UnknownDatabase
-from gossipkv.register.metadata.head import TRANSACTION_BYTES, decode_head, swap
-from gossipkv.register.metadata.known import KnownMap
-from gossipkv.register.metadata.ledger import Offer
-from gossipkv.register.metadata.operations import OperationAnswer, judge
-from gossipkv.register.metadata.pages import MAX_JUDGED, OperationOutcome, config_id, sequence_of
-from gossipkv.register.metadata.tree import MapTree
+from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
+from gossipkv.register.changes import Applied, CannotJudge, ChangeRefused
+from gossipkv.register.edits import decode_value
+from gossipkv.register.metadata.known import MapView, config_id
+from gossipkv.register.metadata.operations import MAX_OPERATIONS, OperationAnswer, OperationOutcome, judge
 from gossipkv.register.proposal import ChangeEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from gossipkv.register.configuration import Acceptors
-    from gossipkv.register.metadata.known import Heads
-    from gossipkv.register.metadata.ledger import RegisterLedger
-    from gossipkv.register.metadata.operations import Functions, Operation, OperationJudgement
-    from gossipkv.register.proposal import ProposalOutcome
+    from gossipkv.register.configuration import Value
+    from gossipkv.register.maps import Maps
+    from gossipkv.register.metadata.operations import Functions, Operation
     from gossipkv.register.shell import Registers
 
-ROUND_S: Final = 3.0  # Time of one quorum read, or one swap.
+ROUND_S: Final = 3.0
 MIN_PAUSE_S: Final = 0.01
 MAX_PAUSE_S: Final = 0.5
 
@@ -54,24 +47,22 @@ class _Waiting:
     answer: OperationAnswer | None = None
     error: GossipKVError | None = None  # Why the operation was not tried.
     gone: bool = False  # The requester does not wait any more.
+    tried: bool = False  # A round may have done the operation.
 
 
 @final
 class Transactions:
     """The operations on one map that this node was asked for."""
 
-    def __init__(
-        self, ledger: RegisterLedger, functions: Functions, registers: Registers, heads: Heads, random: Random
-    ) -> None:
-        self._ledger = ledger
+    def __init__(self, register: bytes, functions: Functions, registers: Registers, maps: Maps, random: Random) -> None:
+        self._register = register
         self._functions = functions
         self._registers = registers
-        self._heads = heads
+        self._maps = maps
         self._random = random
         self._queue: deque[_Waiting] = deque()
+        self._batch: list[_Waiting] = []
         self._more = trio.Event()
-        self._failures = 0
-        self._may_be_done = False  # A swap of the running batch may have been done.
         self._scope = trio.CancelScope()
 
     async def submit(self, operations: Sequence[Operation], timeout_s: float) -> list[OperationAnswer]:
@@ -97,12 +88,20 @@ class Transactions:
     async def run(self) -> None:
         """Run transactions of waiting operations, until cancelled or until `end`."""
         with self._scope:
+            failures = 0
             while True:
                 if not self._queue:
                     self._more = trio.Event()
                     await self._more.wait()
-                if batch := self._next():
-                    await self._run_batch(batch)
+                self._batch = self._next()
+                if not self._batch:
+                    continue
+                if await self._transact():
+                    failures = 0
+                else:
+                    failures += 1
+                    pause_s = min(MIN_PAUSE_S * 2 ** min(failures, 16), MAX_PAUSE_S)
+                    await trio.sleep(self._random.random() * pause_s)
 
     def end(self) -> None:
         """Stop: the table is gone."""
@@ -111,98 +110,79 @@ class Transactions:
     def _next(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
         seen: set[bytes] = set()
-        while self._queue and len(batch) < MAX_JUDGED and self._queue[0].operation.id not in seen:
+        while self._queue and len(batch) < MAX_OPERATIONS and self._queue[0].operation.id not in seen:
             waiter = self._queue.popleft()
             if not waiter.gone:
                 batch.append(waiter)
                 seen.add(waiter.operation.id)
         return batch
 
-    async def _run_batch(self, batch: list[_Waiting]) -> None:
-        """Repeat a transaction until it is committed or refused, or no requester waits for it."""
-        self._failures, self._may_be_done = 0, False
-        while any(not waiter.gone for waiter in batch):
-            answers = None
-            try:
-                answers = await self._transact([waiter.operation for waiter in batch])
-            except (NoServer, UnknownDatabase) as error:
-                # Another server, or an own swap before the table was dropped, may have done it.
-                answers = [OperationAnswer(waiter.operation.id, OperationOutcome.UNKNOWN) for waiter in batch]
-                for waiter in batch:
-                    waiter.error = None if self._may_be_done else error
-            except GossipKVError:
-                pass  # The loop tries again.
-            if answers is not None:
-                for waiter, answer in zip(batch, answers, strict=True):
-                    waiter.answer = answer
-                    waiter.done.set()
-                return
-            self._heads.doubt(self._ledger.register)
-            self._failures += 1
-            pause_s = min(MIN_PAUSE_S * 2 ** min(self._failures, 16), MAX_PAUSE_S)
-            await trio.sleep(self._random.random() * pause_s)
+    async def _transact(self) -> bool:
+        """Run one round; operations without an answer wait for the next one. Return False if it has decided nothing."""
+        # A change may still run when it is not awaited any more: it must know no later batch.
+        operations, answers = [waiter.operation for waiter in self._batch], list[OperationAnswer]()
+        change = partial(self._change, operations, answers)
+        try:
+            outcome = await self._registers.change(self._register, change, timeout_s=ROUND_S)
+        except GossipKVError as error:  # The store is closed.
+            self._finish(error=error)
+            return True
+        if outcome.end is ChangeEnd.DONE and outcome.value is not None and outcome.ballot is not None:
+            self._maps.decided(self._register, outcome.value, outcome.ballot)
+            self._finish(answers)
+            return True
+        if outcome.end is ChangeEnd.REFUSED and outcome.code in {NoServer.code, UnknownDatabase.code}:
+            kind = NoServer if outcome.code == NoServer.code else UnknownDatabase
+            self._finish(error=kind(outcome.message))
+            return True
+        for waiter in self._batch:
+            waiter.tried |= outcome.end is not ChangeEnd.REFUSED
+        self._finish()
+        return False
 
-    async def _transact(self, operations: list[Operation]) -> list[OperationAnswer] | None:
-        """Run one attempt; return None if its outcome is unknown, and it must be judged again."""
-        register, written = self._ledger.register, self._heads.written(self._ledger.register)
-        is_sure = written is None  # True if a round of this attempt has shown the head.
-        chosen = written or await self.read()
-        if chosen.head.ended:
-            raise UnknownDatabase("the table was dropped")
-        judgement = await self._judge(chosen, operations)
-        if not is_sure and any(answer.outcome is OperationOutcome.UNKNOWN for answer in judgement.answers):
-            return None  # Their base is above this head, so a newer head exists.
-        if judgement.changed is None:
-            # No operation was new: the answers are true of a head that was not replaced yet.
-            return judgement.answers if is_sure else None
-        head, changed = chosen.head, judgement.changed
-        config = _next_config(chosen)
-        self._ledger.append(changed, config)
-        transaction = self._random.randbytes(TRANSACTION_BYTES)
-        change = swap(head.transaction, config, transaction, changed.root)
-        offer = Offer(self._registers.me.node, head.root, changed, config)
-        outcome = await self._registers.change(register, change, timeout_s=ROUND_S, offer=offer)
-        committed = _committed(outcome)
-        if committed is None:
-            self._may_be_done |= outcome.end is not ChangeEnd.REFUSED
-            return None
-        if not committed.head.ended:
-            self._heads.show(register, committed, written=committed.head.transaction == transaction)
-        return judgement.answers
+    def _finish(self, answers: Sequence[OperationAnswer] = (), error: GossipKVError | None = None) -> None:
+        """Give the first operations of the batch their answers, or all the error; the rest waits again."""
+        for waiter, answer in zip(self._batch, answers, strict=False):
+            waiter.answer = answer
+            waiter.done.set()
+        rest = self._batch[len(answers) :]
+        if error is None:
+            self._queue.extendleft(reversed(rest))
+            return
+        for waiter in rest:
+            # An earlier round, or another server, may have done it.
+            waiter.error = None if waiter.tried else error
+            waiter.done.set()
 
-    async def read(self, hint: Acceptors | None = None) -> KnownMap:
-        """Read the head by a quorum, ended or not.
-
-        Raises:
-            Unavailable: no quorum answers, or none knows of this register.
-        """
-        outcome = await self._registers.read(self._ledger.register, timeout_s=ROUND_S, hint=hint)
-        chosen = _committed(outcome)
-        if chosen is None:
-            raise Unavailable(f"the state of this table cannot be read: {outcome.message}")
-        return chosen
-
-    async def hold(self, chosen: KnownMap) -> MapTree:
-        """Open the map of a head, which is fetched if needed. Raises MissingPage, ProtocolError, Unavailable."""
-        head = chosen.head
-        if not self._ledger.has(head.root):
-            nodes = sorted({acceptor.node for acceptor in chosen.acceptors.everyone} - {self._registers.me.node})
-            self._random.shuffle(nodes)
-            await self._ledger.fetch(head.root, head.config, nodes)
-        return MapTree.opened(self._ledger.read, head.root, self._ledger.kind.name)
-
-    async def _judge(self, chosen: KnownMap, operations: list[Operation]) -> OperationJudgement:
-        if self._registers.me not in chosen.acceptors.everyone:
-            raise NoServer("this node is not a metadata server of the table")
-        tree = await self.hold(chosen)
-        return judge(tree, operations, _next_config(chosen), self._functions)
+    def _change(
+        self, operations: Sequence[Operation], answers: list[OperationAnswer], value: Value, generation: int
+    ) -> Applied | ChangeRefused | CannotJudge:
+        """Judge operations on a found value; `answers` gets the answers to the first ones."""
+        answers.clear()
+        found = decode_value(value.payload)
+        if found.ended:
+            return ChangeRefused(UnknownDatabase.code, "the table was dropped")
+        if self._registers.me not in value.acceptors.everyone:
+            return ChangeRefused(NoServer.code, "this node is not a metadata server of the table")
+        map_ = self._maps.map(self._register)
+        if generation < self._maps.position(self._register).generation:
+            return CannotJudge("this node knows a force of the map that these servers have not heard of")
+        state = map_.state_of(found)
+        if state is None:
+            self._maps.fetch_soon(self._register, value)
+            return CannotJudge("this node is reading the map from another server")
+        if map_.is_full(found):
+            return Applied(value.payload)
+        view = MapView(state.entries, config_id(generation, found.sequence))
+        config = config_id(generation, found.sequence + 1)
+        judged = judge(view, state.size_bytes, operations, config, self._functions)
+        answers += judged.answers
+        edits = judged.edits
+        return Applied(map_.next_value(found, state, edits).encode() if edits else value.payload)
 
 
-def _committed(outcome: ProposalOutcome) -> KnownMap | None:
-    if outcome.end is not ChangeEnd.DONE or outcome.value is None or outcome.ballot is None:
-        return None
-    return KnownMap(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
-
-
-def _next_config(chosen: KnownMap) -> int:
-    return config_id(chosen.generation, sequence_of(chosen.head.config) + 1)
+def ended_by(operation: bytes, value: Value, generation: int) -> Applied:
+    """End a map for good; the result names the operation that has ended it."""
+    del generation
+    ended = decode_value(value.payload).ended_by(operation)
+    return Applied(ended.encode(), ended.ended)

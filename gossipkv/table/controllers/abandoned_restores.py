@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.log import Log
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES
 from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:

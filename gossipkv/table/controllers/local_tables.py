@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from random import Random
 
+    from gossipkv.register.maps import AskNode, Beside
     from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.register.metadata.ledger import AskNode, Beside
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.shell import Replication
     from gossipkv.settings.tables import TableSettings

@@ -22,8 +22,7 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.log import Log
 from gossipkv.placement.partition import AssignmentState
-from gossipkv.register.metadata.operations import Operation, is_dead
-from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES
+from gossipkv.register.metadata.operations import MAX_OPERATIONS, OPERATION_ID_BYTES, Operation, is_dead
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from gossipkv.replication.replica import clock
 from gossipkv.replication.stream.messages import unpacked
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gossipkv.placement.partition import Partition
-    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.register.metadata.known import MapView
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.move_step import Step
@@ -216,10 +215,10 @@ class Migrator:
     async def _transact(self, table: bytes, steps: Sequence[tuple[Replica, Step]]) -> None:
         """Apply steps to a table's map; later maps show their effect."""
         known_map = self._metadata.known.get(table)
-        if known_map is None or known_map.head.ended:
+        if known_map is None or known_map.ended:
             return
-        operations, tree = [], self._metadata.tree(table)
-        is_range = decode_table(tree.root.meta).kind == RANGE  # A replica of a shard does not know its key.
+        operations, tree = [], self._metadata.view(table)
+        is_range = decode_table(tree.meta).kind == RANGE  # A replica of a shard does not know its key.
         keys = {} if is_range else {decode_partition(entry.record).id: entry.key for entry in tree.scan()}
         for replica, step in steps:
             partition = replica.partition[1]
@@ -227,12 +226,12 @@ class Migrator:
             if key is not None:
                 id_ = self._random.randbytes(OPERATION_ID_BYTES)
                 operations.append(Operation(id_, known_map.config, *_asked(step, key, partition)))
-        for at in range(0, len(operations), MAX_JUDGED):
+        for at in range(0, len(operations), MAX_OPERATIONS):
             now = self._metadata.known.get(table)
             if now is None or is_dead(known_map.config, now.config):
                 break  # The map is too new for the rest; the next round decides again.
             with contextlib.suppress(GossipKVError):  # A later round repeats the step.
-                await self._catalogue.transact(table, operations[at : at + MAX_JUDGED], ASK_S)
+                await self._catalogue.transact(table, operations[at : at + MAX_OPERATIONS], ASK_S)
         self._look_at(table)
 
     # -- departed replicas ---------------------------------------------------------------------------------------------
@@ -248,8 +247,8 @@ class Migrator:
                 await self._drop_some(table, copies)
 
     async def _drop_some(self, table: bytes, copies: Sequence[Replica]) -> None:
-        tree = self._metadata.tree(table)
-        if decode_table(tree.root.meta).kind == RANGE:
+        tree = self._metadata.view(table)
+        if decode_table(tree.meta).kind == RANGE:
             gone = {replica: _children_of(tree, replica) for replica in copies}
         else:
             shards = {part.partition.id: [part] for part in parts_of(tree)}
@@ -273,7 +272,7 @@ class Migrator:
                 self._reconciler.drop(replica)
 
 
-def _children_of(tree: MapTree, replica: Replica) -> list[LocalPartition]:
+def _children_of(tree: MapView, replica: Replica) -> list[LocalPartition]:
     """Return the partitions that have the keys of a replica's range: the same one or its children; empty if unknown."""
     parts = [*parts_of(tree, replica.bounds)]
     return parts if all(replica.bounds.covers(part.bounds) for part in parts) else []

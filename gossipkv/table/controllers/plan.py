@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.ranges import Move, Situation
     from gossipkv.placement.spread import Slots
-    from gossipkv.register.metadata.ledger import Beside
+    from gossipkv.register.maps import Beside
     from gossipkv.register.metadata.partitions import TableMeta
 
 ASK_S: Final = 30.0  # Mean interval at which hosts are asked for measures.
@@ -90,11 +90,11 @@ class RangePlanner:
             return  # The last plan holds.
         self.reported, self.measures, self.measured = measures, measures.measures, self.measured + 1
 
-    def look_ahead(self, table: TableMeta, seen: Mapping[bytes, Partition], limits: MeasureLimits, root: bytes) -> None:
-        """Plan for the next period of a time series (`placement.ahead`); `root`: root of the map `seen`."""
-        if table.time_key is None or self._ahead_of == (self.measured, root):
+    def look_ahead(self, table: TableMeta, seen: Mapping[bytes, Partition], limits: MeasureLimits, of: object) -> None:
+        """Plan for the next period of a time series (`placement.ahead`); `of`: the map of `seen`."""
+        if table.time_key is None or self._ahead_of == (self.measured, of):
             return
-        self._ahead_of, measures = (self.measured, root), self.reported.measures.values()
+        self._ahead_of, measures = (self.measured, of), self.reported.measures.values()
         self.measures, self._cuts = self.reported.measures, []
         row_bytes = sum(measure.size_bytes for measure in measures) / (sum(measure.rows for measure in measures) or 1)
         full = min(limits.size_bytes or inf, limits.rows * row_bytes or inf)

@@ -31,9 +31,9 @@ from gossipkv.placement.partition import AssignmentState
 from gossipkv.placement.ranges import Situation
 from gossipkv.placement.spread import regroup, spread
 from gossipkv.register.ballot import draw_id
+from gossipkv.register.metadata.known import entries_of
 from gossipkv.register.metadata.nodes import placed
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES
+from gossipkv.register.metadata.operations import MAX_OPERATIONS, OPERATION_ID_BYTES, Operation
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from gossipkv.table.controllers.abandoned_restores import AbandonedRestores
 from gossipkv.table.controllers.pause import Pause
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from gossipkv.placement.moves import MoveStep
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Slots, SpreadNode
-    from gossipkv.register.metadata.pages import MapEntry, PageReference
+    from gossipkv.register.entries import Leaf
+    from gossipkv.register.metadata.known import KnownMap, MapEntry, MapView
     from gossipkv.register.metadata.partitions import TableMeta
-    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.plan import RangeHosts
 
@@ -88,12 +88,12 @@ def grouped(table: TableMeta, nodes: Sequence[SpreadNode]) -> Sequence[Sequence[
         return table.groups
 
 
-def planned(tree: MapTree, nodes: Sequence[SpreadNode], situation: Situation | None = None) -> TablePlan:
+def planned(tree: MapView, nodes: Sequence[SpreadNode], situation: Situation | None = None) -> TablePlan:
     """Return the wanted map of a table; slow for thousands of partitions.
 
     `situation`: the situation of a range table, apart from its map; None: no measures, and all nodes alive.
     """
-    table = decode_table(tree.root.meta)
+    table = decode_table(tree.meta)
     if table.kind == RANGE:
         situation = laid_out(tree, situation or Situation(nodes=nodes, alive={node.id for node in nodes}))
         made = ranges.plan(situation)
@@ -105,10 +105,10 @@ def planned(tree: MapTree, nodes: Sequence[SpreadNode], situation: Situation | N
     return TablePlan(table, partitions, wanted, groups)
 
 
-def laid_out(tree: MapTree, situation: Situation) -> Situation:
+def laid_out(tree: MapView, situation: Situation) -> Situation:
     """Return the situation of a range table with the partitions of its map; slow for a large table."""
     partitions = [decode_partition(entry.record) for entry in tree.scan()]
-    return replace(situation, partitions=partitions, replication=decode_table(tree.root.meta).replication)
+    return replace(situation, partitions=partitions, replication=decode_table(tree.meta).replication)
 
 
 class _MapLeaf(NamedTuple):
@@ -127,32 +127,28 @@ class _MapLeaf(NamedTuple):
 class _TableView:
     """The decoded map of one table, and the state of its moves."""
 
-    root: bytes = b""
-    leaves: dict[PageReference, _MapLeaf] = field(default_factory=dict)
+    known_map: KnownMap | None = None
+    leaves: dict[Leaf, _MapLeaf] = field(default_factory=dict)
     partitions: dict[bytes, Partition] = field(default_factory=dict)
     moving: list[Partition] = field(default_factory=list)
     changed: list[Partition] = field(default_factory=list)  # Partitions in leaves that the map before had not.
     wanted_of: object = None  # Input of `wanted`: nodes, table, first keys.
     wanted: Sequence[Slots] = ()
     targets: dict[int, bytes] = field(default_factory=dict)  # Incoming assignments, and their nodes.
-    is_quiet: bool = False  # True if this root and these nodes leave nothing to do.
+    is_quiet: bool = False  # True if this map and these nodes leave nothing to do.
     planning: RangePlanner | None = None  # None for a hash table.
 
-    def read(self, tree: MapTree, root: bytes) -> None:
+    def read(self, known_map: KnownMap) -> None:
         """Read a map; unchanged leaves are not decoded again. If that raises, the view stays at the map before."""
-        references = tree.leaves
-        changed = {
-            reference: _MapLeaf.of(tree.leaf(at))
-            for at, reference in enumerate(references)
-            if reference not in self.leaves
-        }
-        self.leaves = {reference: changed.get(reference) or self.leaves[reference] for reference in references}
+        leaves = known_map.view.leaves
+        changed = {leaf: _MapLeaf.of(entries_of(leaf)) for leaf in leaves if leaf not in self.leaves}
+        self.leaves = {leaf: changed.get(leaf) or self.leaves[leaf] for leaf in leaves}
         self.partitions, self.moving = {}, []
         for leaf in self.leaves.values():
             self.partitions |= leaf.partitions
             self.moving += leaf.moving
         self.changed = [partition for leaf in changed.values() for partition in leaf.partitions.values()]
-        self.root, self.is_quiet = root, False
+        self.known_map, self.is_quiet = known_map, False
 
 
 @final
@@ -220,7 +216,7 @@ class Rebalancer:
     def mover_of(self, table: bytes) -> bytes:
         """Return the node that begins a table's moves, as far as known here; empty if no such node is alive."""
         known_map = self._metadata.known.get(table)
-        if known_map is None or known_map.head.ended:
+        if known_map is None or known_map.ended:
             return b""
         servers = {acceptor.node for acceptor in known_map.acceptors.new}
         return min(servers.intersection(self._alive()), default=b"")
@@ -230,10 +226,10 @@ class Rebalancer:
 
     async def _look_at(self, table: bytes, nodes: list[SpreadNode]) -> None:
         known_map, seen = self._metadata.known[table], self._seen.setdefault(table, _TableView())
-        tree = self._metadata.tree(table)
-        described = decode_table(tree.root.meta)
-        if seen.root != known_map.head.root:
-            seen.read(tree, known_map.head.root)
+        tree = self._metadata.view(table)
+        described = decode_table(tree.meta)
+        if seen.known_map is not known_map:
+            seen.read(known_map)
             self._count_failures(seen)
             if described.kind == RANGE:
                 seen.planning = seen.planning or RangePlanner()
@@ -262,9 +258,9 @@ class Rebalancer:
     async def _look_at_ranges(
         self, table: TableMeta, base: int, seen: _TableView, planning: RangePlanner, nodes: Sequence[SpreadNode]
     ) -> None:
-        planning.look_ahead(table, seen.partitions, self._hosts.limits, seen.root)
+        planning.look_ahead(table, seen.partitions, self._hosts.limits, seen.known_map)
         around = self._around(planning, nodes)
-        of = seen.root, nodes, table, around.alive, around.shunned, planning.measured
+        of = seen.known_map, nodes, table, around.alive, around.shunned, planning.measured
         if planning.is_quiet(of):
             return
         partitions = [*seen.partitions.values()]
@@ -341,5 +337,5 @@ class Rebalancer:
         operations = [
             Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, 1, argument) for name, argument in asked
         ]
-        for at in range(0, len(operations), MAX_JUDGED):
-            await self._catalogue.transact(table, operations[at : at + MAX_JUDGED], DONE_S)
+        for at in range(0, len(operations), MAX_OPERATIONS):
+            await self._catalogue.transact(table, operations[at : at + MAX_OPERATIONS], DONE_S)

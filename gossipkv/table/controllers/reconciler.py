@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from gossipkv.placement.partition import Assignment, Partition
-    from gossipkv.register.metadata.pages import PageReference
+    from gossipkv.register.metadata.known import KnownMap, MapView
     from gossipkv.register.metadata.partitions import TableMeta
-    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.write_stats import WriteStats
@@ -88,9 +87,9 @@ def _child_of(described: TableMeta, part: LocalPartition, own: Assignment) -> Ch
     return ChildReplica(identity, part.version, hosts_of(partition), rules)
 
 
-def parts_of(tree: MapTree, bounds: KeyBounds = WHOLE) -> Iterator[LocalPartition]:
+def parts_of(tree: MapView, bounds: KeyBounds = WHOLE) -> Iterator[LocalPartition]:
     """Yield the partitions of a map that begin within bounds, in order."""
-    is_range = decode_table(tree.root.meta).kind == RANGE
+    is_range = decode_table(tree.meta).kind == RANGE
     entries = chain(tree.scan(bounds.first), [None])
     for entry, following in pairwise(entries):
         if entry is None or (bounds.end is not None and entry.key >= bounds.end):
@@ -99,32 +98,16 @@ def parts_of(tree: MapTree, bounds: KeyBounds = WHOLE) -> Iterator[LocalPartitio
         yield LocalPartition(entry.version, its, entry.record)
 
 
-class _Reconciled(NamedTuple):
-    """The last reconciled map of a table; its unchanged leaves need no work when a newer map comes."""
-
-    root: bytes = b""
-    config: int = -1
-    leaves: Collection[PageReference] = frozenset()
-
-
-NOTHING: Final = _Reconciled()
+def _changed_bounds(view: MapView, keys: Collection[bytes] | None) -> Iterator[KeyBounds]:
+    """Yield the bounds of the entries that edits of these keys concern, in order; None: all entries."""
+    if keys is None:
+        yield WHOLE
+    # The keys of a deleted entry are those of the entry before it.
+    for first in sorted({entry.key for entry in map(view.floor, keys or ()) if entry is not None}):
+        yield KeyBounds(first, view.next_key(first))
 
 
-def _changed_bounds(tree: MapTree, reconciled: Collection[PageReference]) -> Iterator[KeyBounds]:
-    """Yield the bounds of a map's leaves that are not `reconciled`, in order."""
-    leaves = tree.leaves
-    for leaf, following in zip(leaves, [*leaves[1:], None], strict=True):
-        if leaf not in reconciled:
-            yield KeyBounds(leaf.first, None if following is None else following.first)
-
-
-def _changed(tree: MapTree, reconciled: Collection[PageReference]) -> Iterator[LocalPartition]:
-    """Yield the partitions of a map in leaves that are not `reconciled`, in order."""
-    for bounds in _changed_bounds(tree, reconciled):
-        yield from parts_of(tree, bounds)
-
-
-def _is_named(tree: MapTree, replica: Replica) -> bool:
+def _is_named(tree: MapView, replica: Replica) -> bool:
     """Return True if a range table's map has a replica's partition at its first key."""
     entry = tree.get(replica.bounds.first)
     return entry is not None and decode_partition(entry.record).id == replica.partition[1]
@@ -137,7 +120,8 @@ class Reconciler:
     def __init__(self, tables: LocalTables, last_hour: WriteStats) -> None:
         self._metadata, self._catalogue, self._replication = tables.metadata, tables.catalogue, tables.replication
         self._last_hour = last_hour
-        self._reconciled: dict[bytes, _Reconciled] = {}  # By table.
+        self._reconciled: dict[bytes, KnownMap] = {}  # By table: the last reconciled map.
+        self._edited: dict[bytes, set[bytes] | None] = {}  # By table: keys that were edited since; None: all.
         self._dropped: dict[bytes, list[KeyBounds]] = {}  # By table: bounds whose replica was dropped since.
         self._news = trio.Event()
         self._log = Log("gossipkv.node")
@@ -169,6 +153,12 @@ class Reconciler:
         """Start the next round soon, since a newer map is known."""
         self._news.set()
 
+    def edited(self, table: bytes, keys: Collection[bytes] | None) -> None:
+        """Reconcile the partitions at these keys of a table's map soon; None: all of them."""
+        before = self._edited.setdefault(table, set())
+        self._edited[table] = None if before is None or keys is None else before.union(keys)
+        self.wake()
+
     async def look(self) -> None:
         """Reconcile the local replicas with the maps of all tables.
 
@@ -178,38 +168,55 @@ class Reconciler:
         refused: Overloaded | None = None
         for table in self._catalogue.tables().values():
             known_map = self._metadata.known.get(table.id)
-            taken_up = self._reconciled.get(table.id, NOTHING)
+            taken_up = self._reconciled.get(table.id)
             dropped = [*self._dropped.get(table.id, ())]
-            if known_map is None or known_map.head.ended:
+            if known_map is None or known_map.ended or (known_map is taken_up and not dropped):
                 continue
-            if known_map.head.root == taken_up.root and not dropped:
-                continue
-            tree = self._metadata.tree(table.id)
-            described = decode_table(tree.root.meta)
-            if described.kind == RANGE:
-                self._replication.replicas.spaces.index_ranges(table.id)
-                if described.time_key is not None:
-                    self._last_hour.keys[table.id] = described.time_key
-                await self._divide(described, tree, taken_up.leaves)
-            changed = (part for part in _changed(tree, taken_up.leaves) if part.version > taken_up.config)
-            again = chain.from_iterable(parts_of(tree, bounds) for bounds in dict.fromkeys(dropped))
-            waits = await self._reconcile_all(described, tree, chain(changed, again))
-            if waits is not None:
-                refused = waits
-                continue
-            self._reconciled[table.id] = _Reconciled(known_map.head.root, tree.root.config, frozenset(tree.leaves))
-            del self._dropped.get(table.id, [])[: len(dropped)]
-            self._replication.goes_by(table.id, tree.root.config)
+            keys = self._edited.pop(table.id, set())
+            if taken_up is None:
+                keys = None
+            waits: Overloaded | None = None
+            is_done = False
+            try:
+                waits = await self._look_at(known_map.view, keys, taken_up, dropped)
+                is_done = waits is None
+            finally:
+                if not is_done:  # A later round must do the rest.
+                    self.edited(table.id, keys)
+            refused = waits or refused
+            if is_done:
+                self._reconciled[table.id] = known_map
+                del self._dropped.get(table.id, [])[: len(dropped)]
+                self._replication.goes_by(table.id, known_map.config)
         self._let_go()
         if refused is not None:
             raise refused
+
+    async def _look_at(
+        self, view: MapView, keys: Collection[bytes] | None, taken_up: KnownMap | None, dropped: Iterable[KeyBounds]
+    ) -> Overloaded | None:
+        """Reconcile the partitions at some keys of a map, or at all, and those within `dropped`.
+
+        Return the error if a replica cannot be made now. Raises as `look`.
+        """
+        described = decode_table(view.meta)
+        if described.kind == RANGE:
+            self._replication.replicas.spaces.index_ranges(described.id)
+            if described.time_key is not None:
+                self._last_hour.keys[described.id] = described.time_key
+            await self._divide(described, view, keys)
+        before = -1 if taken_up is None else taken_up.config
+        parts = chain.from_iterable(parts_of(view, bounds) for bounds in _changed_bounds(view, keys))
+        changed = (part for part in parts if part.version > before)
+        again = chain.from_iterable(parts_of(view, bounds) for bounds in dict.fromkeys(dropped))
+        return await self._reconcile_all(described, view, chain(changed, again))
 
     def _own(self, partition: Partition) -> Assignment | None:
         me = self._metadata.me.node
         return next((assignment for assignment in partition.assignments if assignment.node == me), None)
 
     async def _reconcile_all(
-        self, described: TableMeta, tree: MapTree, parts: Iterable[LocalPartition]
+        self, described: TableMeta, tree: MapView, parts: Iterable[LocalPartition]
     ) -> Overloaded | None:
         """Reconcile the local replicas of these partitions; return the error if a replica cannot be made now."""
         waits: Overloaded | None = None
@@ -242,7 +249,7 @@ class Reconciler:
                 return error
         return None
 
-    def _replaced(self, tree: MapTree, table: bytes, replacing: Sequence[Partition]) -> None:
+    def _replaced(self, tree: MapView, table: bytes, replacing: Sequence[Partition]) -> None:
         """Let go of the replicas of shards that a force-join replaced.
 
         Raises:
@@ -281,8 +288,8 @@ class Reconciler:
         else:
             self._replication.departs(replica)
 
-    async def _divide(self, described: TableMeta, tree: MapTree, leaves: Collection[PageReference]) -> None:
-        """Divide the replicas whose ranges the map has divided; `leaves`: leaves that were reconciled before.
+    async def _divide(self, described: TableMeta, tree: MapView, keys: Collection[bytes] | None) -> None:
+        """Divide the replicas whose ranges the map has divided, by edits of these keys; None: of all.
 
         Raises:
             NotReady: such a replica is being made, or is changing its space.
@@ -293,7 +300,7 @@ class Reconciler:
             if replica.partition[0] == table and not _is_named(tree, replica):
                 raise NotReady("a range was divided while this node makes a replica of it")
         here = chain.from_iterable(
-            replicas.spaces.ranges[table].starting(bounds) for bounds in _changed_bounds(tree, leaves)
+            replicas.spaces.ranges[table].starting(bounds) for bounds in _changed_bounds(tree, keys)
         )
         for number, replica in enumerate([*here]):
             if number % FEW == FEW - 1:
@@ -307,7 +314,7 @@ class Reconciler:
             else:
                 self._divide_one(replica, [*parts_of(tree, replica.bounds)], described)
 
-    def _is_retired(self, tree: MapTree, replica: Replica) -> bool:
+    def _is_retired(self, tree: MapView, replica: Replica) -> bool:
         """Return True if no range with a replica's keys continues it: an empty one has replaced it."""
         first, _ = range_of(tree, replica.bounds.first)
         partitions = [part.partition for part in parts_of(tree, replica.bounds._replace(first=first))]
@@ -353,6 +360,7 @@ class Reconciler:
 
     def _forget(self, table: bytes) -> None:
         self._reconciled.pop(table, None)
+        self._edited.pop(table, None)
         self._dropped.pop(table, None)
         self._last_hour.forget(table)
         departed = self._replication.departed

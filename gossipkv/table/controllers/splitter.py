@@ -23,8 +23,13 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, NotServed
 from gossipkv.log import Log
 from gossipkv.register.ballot import draw_id
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import MAX_JUDGED, MAX_KEY_BYTES, OPERATION_ID_BYTES, OperationOutcome
+from gossipkv.register.metadata.operations import (
+    MAX_KEY_BYTES,
+    MAX_OPERATIONS,
+    OPERATION_ID_BYTES,
+    Operation,
+    OperationOutcome,
+)
 from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, ChildRange, decode_table, range_before, range_of
 from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.table.controllers.pause import Pause
@@ -34,8 +39,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.placement.partition import Partition
+    from gossipkv.register.metadata.known import MapView
     from gossipkv.register.metadata.partitions import TableMeta
-    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.table.controllers.local_tables import LocalTables
 
@@ -140,9 +145,9 @@ class Splitter:
                 elif replica not in self._said and not is_old:
                     self._large[replica] = now  # Divide a moving range as soon as its move is over.
         for table, divisions in asked.items():
-            for at in range(0, len(divisions), MAX_JUDGED):
+            for at in range(0, len(divisions), MAX_OPERATIONS):
                 with contextlib.suppress(GossipKVError):  # A later round tries again.
-                    await self._transact(table, divisions[at : at + MAX_JUDGED])
+                    await self._transact(table, divisions[at : at + MAX_OPERATIONS])
 
     async def divide(self, table: bytes, partition: int) -> bool:
         """Request the division of a partition of this node, whatever its size; return False if impossible now.
@@ -164,7 +169,7 @@ class Splitter:
         """Return the description of a table; None if its map is not here."""
         with contextlib.suppress(NotReady):
             if table in self._metadata.known:
-                return decode_table(self._metadata.tree(table).root.meta)
+                return decode_table(self._metadata.view(table).meta)
         return None
 
     def _is_here(self, replica: Replica) -> bool:
@@ -199,16 +204,16 @@ class Splitter:
         """Return the operation that divides or retires a replica's partition; None if that is impossible now."""
         table, _ = replica.partition
         known_map = self._metadata.known.get(table)
-        if known_map is None or known_map.head.ended:
+        if known_map is None or known_map.ended:
             return None
-        tree = self._metadata.tree(table)
+        tree = self._metadata.view(table)
         argument = self._retirement(replica, tree) if retires else self._division(replica, tree)
         if argument is None:
             return None
         name = RETIRE if retires else DIVIDE
         return Operation(self._random.randbytes(OPERATION_ID_BYTES), known_map.config, name, 1, argument)
 
-    def _division(self, replica: Replica, tree: MapTree) -> SplitArgument | None:
+    def _division(self, replica: Replica, tree: MapView) -> SplitArgument | None:
         middle = self._replication.middle_of(replica)
         # A truncated key is in the same partition, since bounds are no longer than that.
         at = replica.bounds.first if middle is None else middle[:MAX_KEY_BYTES]
@@ -228,7 +233,7 @@ class Splitter:
         meta = self._retained.get(table)
         return meta is not None and meta.is_over(bounds, self._replication.now_ms() - self._skew_ms)
 
-    def _retirement(self, replica: Replica, tree: MapTree) -> RetireArgument | None:
+    def _retirement(self, replica: Replica, tree: MapView) -> RetireArgument | None:
         """Return the retirement of an old range; None if the range moves, or is not adopted, or is empty and alone."""
         table, id_ = replica.partition
         first, partition = range_of(tree, replica.bounds.first)

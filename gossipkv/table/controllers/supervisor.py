@@ -19,6 +19,8 @@ from gossipkv.table.controllers.splitter import Splitter
 from gossipkv.table.controllers.write_stats import WriteStats
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.smear_buffer import Forward
 
@@ -42,8 +44,14 @@ class Controllers:
         smearing = SmearSchedule(tables.random, is_on=tables.settings.smear == "on")
         self.smear_buffer = SmearBuffer(tables, smearing, forward)
 
+    def edited(self, register: bytes, keys: Collection[bytes] | None) -> None:
+        """Look soon at the partitions at these keys of a map that has become known; None: at all of them."""
+        self.reconciler.edited(register, keys)
+        if keys != []:
+            self.wake()
+
     def wake(self) -> None:
-        """Start the next round of the controllers soon, since a newer map is known, or members have changed."""
+        """Start the next round of the controllers soon, since a map or the members have changed."""
         self.reconciler.wake()
         for controller in (self.migrator, self.rebalancer, self.splitter):
             controller.pause.end()
@@ -71,6 +79,7 @@ class Controllers:
             try:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(self._tables.metadata.run)
+                    nursery.start_soon(self._tables.catalogue.follower.run)
                     await nursery.start(self._tables.replication.run)
                     with contextlib.suppress(GossipKVError):  # The reconciler's next round logs the reason.
                         await self.reconciler.look()  # Replicas take entries only under a placement.

@@ -18,7 +18,7 @@ from gossipkv.log import Log
 from gossipkv.placement.shard_claim import NODES
 from gossipkv.replication.replica.hlc import ClockSkew
 from gossipkv.settings.databases import HIDDEN
-from gossipkv.table.participant.hint_watcher import HintWatcher
+from gossipkv.table.participant.map_watcher import MapWatcher
 from gossipkv.table.participant.node_directory import NodeDirectory
 from gossipkv.table.participant.register_poll import RegisterPoll
 from gossipkv.table.peers.hints import TABLES, HintBoard
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 STEP_S: Final = 1.0  # Interval between steps while this node does not take part, or has to try again.
 BREATH_S: Final = 0.1  # Steps are at least this far apart.
-TELL_S: Final = 0.4  # Shortest interval between hints: each hint costs all nodes, and a map may change all the time.
 PATIENCE_S: Final = 3.0  # Time for a new node to join its cluster and to see the hint of the founder.
 
 
@@ -69,7 +68,7 @@ class MetadataParticipant:
         skew = ClockSkew(trio.current_time, environment.clock.wall_ms, settings.max_clock_skew / 1000)
         self.peers = PeerClient(cluster, peers, environment.threads, skew.deadline)
         self.words = Words(environment.random, cluster.members_known, knows_peers=knows_peers)
-        self.board = HintBoard(cluster, identity.record.node, branch_bytes=settings.max_branch)
+        self.board = HintBoard(cluster, identity.record.node)
         self.service = TableService(
             settings,
             identity,
@@ -85,8 +84,8 @@ class MetadataParticipant:
         self.directory = NodeDirectory(
             settings, identity, cluster, peers=self.peers, service=self.service, take_part=self.take_part
         )
-        self.watcher = HintWatcher(self.board, self.service, self.directory, self._wake)
-        self.poll = RegisterPoll(self.service, self.board, self.directory)
+        self.watcher = MapWatcher(self.board, self.service, self.directory, self._wake)
+        self.poll = RegisterPoll(self.service, self.directory)
         self.table_names: frozenset[str] = frozenset()  # By the local catalogue.
         self._members: Sequence[Member] = ()  # Those of the last step.
         self._nursery: trio.Nursery | None = None
@@ -145,7 +144,7 @@ class MetadataParticipant:
         begin = self.service.begin
         if await begin(self._nursery, self.directory, look_at=self.watcher.look_at, on_known=self._wake):
             self.poll.begin(self._nursery)
-            with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
+            with contextlib.suppress(NotReady):  # The catalogue is yet to come.
                 self._look_at_names()
             self._wake()
 
@@ -172,39 +171,31 @@ class MetadataParticipant:
 
     async def _go_on(self) -> None:
         watch, nodes = self._cluster.watch(TABLES, self._wake), self._cluster.watch(NODES, self._wake)
-        hints = self.board.heard()
         why = ""
-        say_at = trio.current_time()
         while True:
             self._news = trio.Event()
-            if watch.changed:
-                watch.look()
-                hints = self.board.heard()
+            watch.look()
             nodes.look()
             self._look_at_members()
-            is_late = trio.current_time() < say_at  # Hints wait for their interval.
             try:
                 if self.service.metadata is not None and self._tables.state == OPEN and self.service.has_ended():
                     await self._begin()  # The state comes from the disk, as after a restart.
                 if self.service.metadata is None and self.service.is_founded and self._identity.silence is None:
                     await self.take_part()
-                self.watcher.follow(hints)
+                self.watcher.look_for_catalogue()
                 self._look_at_names()
                 why = ""
             except GossipKVError as error:
                 if error.message != why:  # Log a reason once: the state may last for days.
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
-            founds = self.service.register if self.may_not_found() is None else None
-            if not is_late and self.watcher.publish(hints, founds):
-                say_at = trio.current_time() + TELL_S
+            metadata, register = self.service.metadata, self.service.register
+            known_map = None if metadata is None else metadata.known.get(register)
+            me = None if metadata is None else metadata.me
+            self.board.publish(register, known_map, me, founds=self.may_not_found() is None)
             breath_at = trio.current_time() + BREATH_S
-            if is_late:
-                with trio.move_on_at(say_at):
-                    await self._news.wait()
-            else:
-                is_quiet = self.service.metadata is not None and not why and not self.watcher.retries
-                await rest(QUIET_S if is_quiet else STEP_S, self._news)
+            is_quiet = known_map is not None and not why
+            await rest(QUIET_S if is_quiet else STEP_S, self._news)
             if trio.current_time() < breath_at:
                 await trio.sleep_until(breath_at)
 
@@ -254,8 +245,7 @@ class MetadataParticipant:
         metadata, catalogue = self.service.taking_part()
         with trio.move_on_after(PATIENCE_S):
             while self.service.register not in metadata.known:
-                self.board.forget()  # An earlier hint may be readable by now.
-                self.watcher.follow(self.board.heard())
+                self.watcher.look_for_catalogue()
                 await trio.sleep(STEP_S / 10)
         return metadata, catalogue
 
@@ -265,10 +255,10 @@ class MetadataParticipant:
             if node.hex() == self._identity.record.uuid:
                 continue
             with contextlib.suppress(GossipKVError):
-                hint = await self.peers.known(node, self.service.register, 1.0)
-                if hint is not None:
+                news = await self.peers.known(node, self.service.register, 1.0)
+                if news is not None:
                     metadata, _ = await self.take_part()
-                    await metadata.quorum_read(self.service.register, hint.acceptors)
+                    await metadata.quorum_read(self.service.register, news.acceptors)
                     return True
         return False
 

@@ -1,4 +1,4 @@
-"""The poll of all registers, which covers missed hints, and the growth of the catalogue with its cluster.
+"""The quorum reads of all registers at intervals, and the growth of the catalogue with its cluster.
 
 A member that was late for a new table is added to the nodes of tables once it answers; news of members cause a step.
 """
@@ -18,21 +18,19 @@ from gossipkv.table.session.token import EndedTables
 if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.table.participant.node_directory import NodeDirectory
-    from gossipkv.table.peers.hints import HintBoard
     from gossipkv.table.service import TableService
 
 STEP_S: Final = 1.0
-POLL_S: Final = 30.0  # Interval between reads of a register without new hints.
+POLL_S: Final = 60.0  # Interval between reads of a register: a safety net, since decisions come by polls.
 MAX_LOOKS: Final = 16  # Registers per step: a thousand tables are all read within about a minute.
 
 
 @final
 class RegisterPoll:
-    """Reads each register at intervals, whatever the hints."""
+    """Reads each register at intervals, whatever other nodes tell."""
 
-    def __init__(self, service: TableService, board: HintBoard, directory: NodeDirectory) -> None:
+    def __init__(self, service: TableService, directory: NodeDirectory) -> None:
         self._service = service
-        self._board = board
         self._directory = directory
         self._late: set[bytes] = set()  # Members that were late for a table, and are no nodes of tables yet.
         self._is_running = False
@@ -65,11 +63,11 @@ class RegisterPoll:
         self._late.update(self._directory.present())
 
     async def run(self) -> None:
-        """Grow the catalogue, and poll all registers; a task of its own, so that hints do not wait for it."""
+        """Grow the catalogue, and read all registers at intervals, so that no other task waits for these reads."""
         while True:
             assert self._service.catalogue is not None  # The attribute changes when the store is reopened.
             began, is_quiet = trio.current_time(), False
-            if self._service.known_of(self._service.register):
+            if self._service.knows_catalogue:
                 with contextlib.suppress(GossipKVError):  # The next step tries again.
                     is_quiet = not await self._service.catalogue.grow()
                 if self._late:
@@ -77,7 +75,6 @@ class RegisterPoll:
                         await self._add_late()
                 if trio.current_time() >= self._poll_at:
                     self._poll_at = trio.current_time() + POLL_S
-                    self._board.forget()
                     self._ended_tables.begin_read()
                     with contextlib.suppress(GossipKVError):
                         await self._service.catalogue.tend()

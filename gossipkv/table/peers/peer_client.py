@@ -14,9 +14,8 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown
 from gossipkv.gossip.member import REACHABLE
-from gossipkv.register.metadata.ledger import Offer
+from gossipkv.register.maps import news_of
 from gossipkv.register.seen import AcceptorReply
-from gossipkv.table.peers.hints import decode_hint
 from gossipkv.wire.results import NotAnswered, NotReached
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Threads
     from gossipkv.register.configuration import AcceptorId
-    from gossipkv.table.peers.hints import MapHint
+    from gossipkv.register.maps import MapNews
     from gossipkv.table.ports import ClusterView, PeerLinks
     from gossipkv.wire.results import Completion, NodeAnswer
     from gossipkv.wire.rpc import Value
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_MS: Final = 3000  # An acceptor counts as silent after this time; its disk may be slow.
-WAIT_PART: Final = 0.8  # A node may wait for this part of the timeout, so that its answer arrives in time.
 CHANGES: Final = frozenset(
     {
         *("create_table", "delete", "delete_many", "delete_range", "drop_table", "metadata_force"),
@@ -117,20 +115,15 @@ class PeerClient:
         timeout_ms = max(1, int(timeout_s * 1000))
         self._peers.ask(name, method, params, timeout_ms, partial(_complete, complete, name))
 
-    async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> MapHint | None:
-        """Ask a node for its map of a register, once that has at least that config id; None: it knows no map.
-
-        When the time is nearly over, the node answers with an older map: check `MapHint.config`.
+    async def known(self, node: bytes, register: bytes, timeout_s: float) -> MapNews | None:
+        """Ask a node for the position of its map of a register; None: it has none.
 
         Raises:
             GossipKVError: as `ask`.
             ProtocolError: the answer is malformed.
         """
-        params: list[Value] = [register]
-        if config:
-            params.append({"config": config, "wait_ms": int(timeout_s * 1000 * WAIT_PART)})
-        answer = await self.ask(node, "metadata_known", params, timeout_s)
-        return decode_hint(answer) if isinstance(answer, bytes) and answer else None
+        rows = await self.ask(node, "map_changes", [[[register, 0, -1, None]], 0], timeout_s)
+        return news_of(rows[0]) if isinstance(rows, list) and rows else None
 
     def ask_acceptor(
         self,
@@ -138,15 +131,9 @@ class PeerClient:
         request: bytes,
         seen: bytes,
         complete: Completion[AcceptorReply],
-        *,
-        offer: object = None,
     ) -> None:
-        """Send a request, seen positions and an `Offer` of pages to an acceptor; `complete` is called once."""
-        params: list[Value] = [request, seen]
-        if offer is not None:
-            assert isinstance(offer, Offer), offer
-            params += offer.values()
-        self.ask_soon(to.node, "register", params, ANSWER_MS / 1000, partial(_complete_acceptor, complete))
+        """Send a request and seen positions to an acceptor; `complete` is called once."""
+        self.ask_soon(to.node, "register", [request, seen], ANSWER_MS / 1000, partial(_complete_acceptor, complete))
 
     def is_up(self, node: bytes) -> bool:
         """Return True if another node may answer, by gossip; cached for UP_S, since each write asks."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from gossipkv.errors import BadRequest, GossipKVError
-from gossipkv.register.metadata.pages import MAX_CONFIG
+from gossipkv.register.metadata.known import MAX_CONFIG
 from gossipkv.table.records.forward import LOOK_S, RecordRequest
 from gossipkv.table.records.token_survey import SettledSurvey
 from gossipkv.table.session.readiness import WantedClock

@@ -17,6 +17,7 @@ from gossipkv.keyspace.partitioner import TABLE_HASHES
 from gossipkv.placement.candidates import candidates
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.partition import AssignmentState
+from gossipkv.register.metadata.known import first_of
 from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, shard_key
 from gossipkv.replication.replica.intern import shared
 
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.placement.partition import Assignment
-    from gossipkv.register.metadata.known import KnownMap
-    from gossipkv.register.metadata.pages import MapEntry
-    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.register.entries import Leaf
+    from gossipkv.register.metadata.known import KnownMap, MapEntry, MapView
     from gossipkv.table.participant.participant import MetadataParticipant
 
 ID_BYTES: Final = 8
@@ -50,21 +50,21 @@ class PartitionRoute(NamedTuple):
 class TableRoute:
     """A table's map, as known here."""
 
-    def __init__(self, tree: MapTree, before: TableRoute | None = None) -> None:
+    def __init__(self, tree: MapView, before: TableRoute | None = None) -> None:
         """Begin with the leaves that the map shares with the one before it, which are decoded already."""
         self._tree = tree
-        self.table, self.config = decode_table(tree.root.meta), tree.root.config
+        self.table, self.config = decode_table(tree.meta), tree.config
         self.is_hash = self.table.kind == HASH
         self._hash = TABLE_HASHES[self.table.partitioner]
         leaves = tree.leaves
-        ends = [*(leaf.first for leaf in leaves[1:]), None]
-        self._pages = [(leaf.name, end) for leaf, end in zip(leaves, ends, strict=True)]
-        decoded: dict[tuple[bytes, bytes | None], KeyIndex[PartitionRoute]] = {}
+        ends = [*map(first_of, leaves[1:]), None]
+        self._parts = [*zip(leaves, ends, strict=True)]
+        decoded: dict[tuple[Leaf, bytes | None], KeyIndex[PartitionRoute]] = {}
         if before is not None:
-            decoded.update(zip(before._pages, before._leaves, strict=True))  # noqa: SLF001  # A former self.
+            decoded.update(zip(before._parts, before._leaves, strict=True))  # noqa: SLF001  # A former self.
         # Empty: not decoded yet.
-        self._leaves: list[KeyIndex[PartitionRoute]] = [decoded.get(page) or KeyIndex() for page in self._pages]
-        self._top = KeyIndex([leaf.first for leaf in leaves], self._leaves)
+        self._leaves: list[KeyIndex[PartitionRoute]] = [decoded.get(part) or KeyIndex() for part in self._parts]
+        self._top = KeyIndex([*map(first_of, leaves)], self._leaves)
         self._shards: list[PartitionRoute | None] = [None] * (self.table.shards if self.is_hash else 0)
         self._origins: dict[int, PartitionRoute] = {}
 
@@ -116,7 +116,7 @@ class TableRoute:
     def _leaf(self, number: int) -> KeyIndex[PartitionRoute]:
         leaf = self._leaves[number]
         if not leaf.keys:
-            entries, (_, end) = self._tree.leaf(number), self._pages[number]
+            entries, (_, end) = self._tree.leaf(number), self._parts[number]
             firsts = [entry.key for entry in entries]
             leaf.fill(firsts, map(_place_of, entries, [*firsts[1:], end]))
         return leaf
@@ -152,7 +152,7 @@ def _place_of(entry: MapEntry, end: bytes | None) -> PartitionRoute:
 
 
 class _Routed(NamedTuple):
-    """A route, and the known heads by which it is the table's: its own and the catalogue's."""
+    """A route, and the known maps by which it is the table's: its own and the catalogue's."""
 
     table: bytes
     known_map: KnownMap
@@ -214,7 +214,7 @@ class Router:
             )
         routed = self._routes.get(name)
         before = routed.route if routed is not None and routed.table == named.id else None
-        route = TableRoute(metadata.tree(named.id), before)
+        route = TableRoute(metadata.view(named.id), before)
         self._routes[name] = _Routed(named.id, known_map, metadata.catalogue, metadata.known[metadata.catalogue], route)
         return route
 

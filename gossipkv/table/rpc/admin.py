@@ -18,7 +18,8 @@ from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import AcceptorVerdict, RegisterRequest, RequestKind, decode_reply, encode_request
 from gossipkv.register.metadata.catalogue import WantedTable, keys_of
 from gossipkv.register.metadata.deadline import Deadline
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, generation_of, sequence_of
+from gossipkv.register.metadata.known import generation_of, sequence_of
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
 from gossipkv.register.proposal import ChangeEnd
 from gossipkv.settings.databases import HIDDEN
@@ -88,10 +89,10 @@ class AdminMethods:
         """Return the time key, smear flag and lifetime that a table has, if its map is here."""
         metadata = self._service.metadata
         known_map = None if metadata is None else metadata.known.get(table)
-        if metadata is None or known_map is None or known_map.head.ended:
+        if metadata is None or known_map is None or known_map.ended:
             return {}
         with contextlib.suppress(GossipKVError):  # A page of the map may still be missing.
-            return traits(decode_table(metadata.tree(table).root.meta))
+            return traits(decode_table(metadata.view(table).meta))
         return {}
 
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
@@ -103,7 +104,7 @@ class AdminMethods:
         """
         metadata, catalogue = self._service.taking_part(name)
         table = catalogue.table(name)
-        tree = metadata.tree(table.id)
+        tree = metadata.view(table.id)
         names = self._directory.known_names()
         partitions: list[Value] = []
         after: bytes | None = None
@@ -122,7 +123,7 @@ class AdminMethods:
                 for assignment in partition.assignments
             ]
             partitions.append({"id": partition.id, "start": entry.key, "assignments": assignments})
-        described = decode_table(tree.root.meta)
+        described = decode_table(tree.meta)
         of_hash: dict[str, Value] = {
             "partitioner": described.partitioner,
             "partition_count": described.shards,
@@ -134,7 +135,7 @@ class AdminMethods:
             **(of_hash if described.kind == HASH else {}),
             **traits(described),
             "table": table.id.hex(),
-            "config": tree.root.config,
+            "config": tree.config,
             "addresses": {**self._directory.addresses()},
             "partitions": partitions,
             "next": after,
@@ -165,8 +166,8 @@ class AdminMethods:
             made_of = WantedTable(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-5:])
             table = await catalogue.create(made_of, operation, deadline.left_s())
             known_map = metadata.known.get(table.id)
-            config = table.config if known_map is None else known_map.head.config
-            await self._spread(table.id, config)
+            config = table.config if known_map is None else known_map.config
+            await self._spread(wanted.name, config)
             self._participant.poll.await_late()
             return {"table": table.id.hex(), "config": config, **self._replicas(table.id)}
 
@@ -176,8 +177,8 @@ class AdminMethods:
         """Return the wanted replicas of a new table, the replicas of each partition, and the members without any."""
         with contextlib.suppress(NotReady):  # The table is made in any case.
             metadata, _ = self._service.taking_part()
-            tree = metadata.tree(table)
-            described, first = decode_table(tree.root.meta), next(iter(tree.scan()))
+            tree = metadata.view(table)
+            described, first = decode_table(tree.meta), next(iter(tree.scan()))
             return {
                 "replication": described.replication,
                 "partition_count": len(tree),
@@ -186,7 +187,7 @@ class AdminMethods:
             }
         return {}
 
-    async def _spread(self, table: bytes, config: int) -> None:
+    async def _spread(self, table: str, config: int) -> None:
         """Wait until all live nodes know a table, at most `SPREAD_S`, since its creator may use any of them next."""
         with trio.move_on_after(SPREAD_S):
             metadata, _ = self._service.taking_part()
@@ -194,14 +195,15 @@ class AdminMethods:
                 while node != metadata.me.node and not await self._knows(node, table, config):  # noqa: ASYNC110  # Remote state has no event.
                     await trio.sleep(SPREAD_S / 50)
 
-    async def _knows(self, node: bytes, table: bytes, config: int) -> bool:
-        """Return True if a node knows a table, or cannot learn of it in time; the node answers once it knows."""
+    async def _knows(self, node: bytes, table: str, config: int) -> bool:
+        """Return True if a node shows a table's map, as to a client, or does not answer."""
         try:
-            return await self._peers.known(node, table, SPREAD_S, config=config) is not None
-        except NotReady:  # The node does not take part yet.
+            shown = await self._peers.ask(node, "partition_map", [table, {"limit": 1}], SPREAD_S)
+        except (NotReady, UnknownDatabase):  # The node does not take part yet, or has not heard of the table.
             return False
         except GossipKVError:
             return True
+        return not isinstance(shown, dict) or not isinstance(at := shown.get("config"), int) or at >= config
 
     def _drop_table(self, arguments: Arguments) -> DeferredResult:
         wanted = table_requests.drop_table(arguments)
@@ -212,7 +214,7 @@ class AdminMethods:
             with deadline.step("looking for the catalogue"):
                 metadata, catalogue = await self._participant.informed()
             dropped = await catalogue.drop(wanted.name, operation, deadline.left_s(), table=wanted.table)
-            config = metadata.known[catalogue.register].head.config
+            config = metadata.known[catalogue.register].config
             return {"table": dropped.table.id.hex(), "config": config, "before": dropped.before}
 
         return DeferredResult(drop)
@@ -327,7 +329,7 @@ class AdminMethods:
 
         async def force() -> Value:
             nodes = [self._directory.uuid_of(name) for name in survivors]
-            if table is None and not self._service.known_of(self._service.register):
+            if table is None and not self._service.knows_catalogue:
                 return await self._found_anew(survivors, nodes)
             metadata, catalogue = self._service.taking_part()
             register = await _register_of(metadata, catalogue, table)
@@ -362,7 +364,7 @@ class AdminMethods:
         """Found the catalogue at the only survivor, since its founders are gone."""
         if len(nodes) != 1:
             raise BadRequest("no survivor is an acceptor of the catalogue; name one node that founds a new catalogue")
-        is_known = bool(self._service.known_of(self._service.register))
+        is_known = self._service.knows_catalogue
         if not is_known and await self._participant.others_know():
             raise Conflict("other nodes have a catalogue that this node did not know: nothing must be founded")
         (node,) = nodes
@@ -402,9 +404,9 @@ class AdminMethods:
                 hint = None if named is None else Acceptors.of(named.acceptors)
                 known_map = await metadata.quorum_read(register, hint)
         if known_map is not None:
-            acceptors, config, root = known_map.acceptors, known_map.config, known_map.head.root
+            acceptors, config, digest = known_map.acceptors, known_map.config, known_map.digest
         elif named is not None:  # The catalogue has the acceptors of the table's creation.
-            acceptors, config, root = Acceptors.of(named.acceptors), named.config, b""
+            acceptors, config, digest = Acceptors.of(named.acceptors), named.config, None
         else:
             raise NotReady("this node does not know the catalogue of tables, and too few of its acceptors answer")
         answers: dict[AcceptorId, str | None] = {}
@@ -431,7 +433,7 @@ class AdminMethods:
             "table": table,
             "generation": generation_of(config),
             "sequence": sequence_of(config),
-            "root": root or None,
+            "digest": digest,
             "old": side(acceptors.old),
             "new": side(acceptors.new),
         }

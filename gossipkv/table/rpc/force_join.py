@@ -15,7 +15,7 @@ import trio
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError
 from gossipkv.placement.partition import HAD, LEFT_OUT, AssignmentState
 from gossipkv.register.ballot import draw_id
-from gossipkv.register.metadata.pages import is_whole
+from gossipkv.register.metadata.packing import is_whole
 from gossipkv.register.metadata.partitions import HASH, decode_table
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import KeyBounds
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import SpreadNode
     from gossipkv.register.metadata.deadline import Deadline
+    from gossipkv.register.metadata.known import MapView
     from gossipkv.register.metadata.partitions import TableMeta
-    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.shell import Replication
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.table.rpc.requests import RangeArguments
@@ -90,7 +90,7 @@ class ForceJoin:
         self._random = random
 
     async def force_join(
-        self, wanted: RangeArguments, deadline: Deadline, tree: MapTree, nodes: Sequence[SpreadNode]
+        self, wanted: RangeArguments, deadline: Deadline, tree: MapView, nodes: Sequence[SpreadNode]
     ) -> Change:
         """Return the change that re-creates a partition at a node, and the answer for the operator.
 
@@ -99,7 +99,7 @@ class ForceJoin:
             Conflict: a host of the partition may be alive; or the choice of a quarantined replica is ambiguous.
             GossipKVError: the node does not list its quarantined replicas.
         """
-        table = decode_table(tree.root.meta)
+        table = decode_table(tree.meta)
         node = self._transactions.named(self._service.taking_part()[1].nodes.named(), wanted.node)
         if node not in {candidate.id for candidate in nodes} or node not in self._directory.alive():
             raise BadRequest(f"{wanted.node} is not alive, or was removed: choose a node that holds partitions")
@@ -160,9 +160,9 @@ class ForceJoin:
         return read_kept(packed)
 
 
-def _place_of(tree: MapTree, wanted: RangeArguments) -> tuple[bytes, str]:
+def _place_of(tree: MapView, wanted: RangeArguments) -> tuple[bytes, str]:
     """Return the first key of a partition in its map, and its name in messages.  Raises BadRequest."""
-    table, key = decode_table(tree.root.meta), wanted.key
+    table, key = decode_table(tree.meta), wanted.key
     if table.kind != HASH and not wanted.is_shard:
         return TableRoute(tree).place(key).first, f"the range of key {shown(key)}"
     first = key if wanted.is_shard else TableRoute(tree).place(key).first

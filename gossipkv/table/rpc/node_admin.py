@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.placement.spread import SpreadNode
+    from gossipkv.register.metadata.known import MapView
     from gossipkv.register.metadata.partitions import TableMeta
-    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.table.controllers.rebalancer import TablePlan
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.table.rpc.requests import NodeArguments as _Wanted
@@ -223,15 +223,15 @@ class NodeAdminMethods:
         metadata, catalogue = self._service.taking_part()
         for table in catalogue.tables().values():
             with contextlib.suppress(UnknownDatabase):  # The table is dropped, but the catalogue still names it.
-                yield decode_table(metadata.tree(table.id).root.meta)
+                yield decode_table(metadata.view(table.id).meta)
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def _reshard(self, arguments: Arguments) -> DeferredResult:
         wanted = table_requests.reshard(arguments)
 
-        async def argued(tree: MapTree, nodes: list[SpreadNode]) -> Change:
-            table = decode_table(tree.root.meta)
+        async def argued(tree: MapView, nodes: list[SpreadNode]) -> Change:
+            table = decode_table(tree.meta)
             if table.kind != HASH:
                 raise BadRequest(f"{wanted.table} has ranges: only shards of hash tables have groups")
             try:
@@ -261,7 +261,7 @@ class NodeAdminMethods:
                 of_mover = await self._asked_of(mover, table_name) if mover not in {b"", metadata.me.node} else None
                 with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # To see running moves.
                     await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))  # A new node has no map yet.
-                plans.append(of_mover or await self._planned(table_name, metadata.tree(table.id), nodes))
+                plans.append(of_mover or await self._planned(table_name, metadata.view(table.id), nodes))
             return plans
 
         return DeferredResult(plan, may_end=True)
@@ -274,8 +274,8 @@ class NodeAdminMethods:
                     return plan
         return None
 
-    async def _planned(self, name: str, tree: MapTree, nodes: Sequence[SpreadNode]) -> Value:
-        table, controllers = decode_table(tree.root.meta), self._service.controllers()
+    async def _planned(self, name: str, tree: MapView, nodes: Sequence[SpreadNode]) -> Value:
+        table, controllers = decode_table(tree.meta), self._service.controllers()
         measures = (await controllers.load_stats.of(table.id, self._directory.alive())).measures
         situation = controllers.rebalancer.known(table.id, nodes, measures)
         made = await self._peers.beside(partial(planned, tree, nodes, situation))

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition import Assignment, Partition
     from gossipkv.placement.ranges import Situation
     from gossipkv.placement.spread import SpreadNode
-    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.register.metadata.known import MapView
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.table.rpc.requests import RangeArguments
     from gossipkv.table.rpc.transact import Change
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
-    _Decide = Callable[[RangeArguments, Deadline, MapTree, Sequence[SpreadNode]], Awaitable[Change]]
+    _Decide = Callable[[RangeArguments, Deadline, MapView, Sequence[SpreadNode]], Awaitable[Change]]
 
 T = TypeVar("T")
 
@@ -90,14 +90,14 @@ class RangeAdminMethods:
     # -- divisions -----------------------------------------------------------------------------------------------------
 
     async def _split(
-        self, wanted: RangeArguments, _deadline: Deadline, tree: MapTree, _nodes: Sequence[SpreadNode]
+        self, wanted: RangeArguments, _deadline: Deadline, tree: MapView, _nodes: Sequence[SpreadNode]
     ) -> Change:
         """Return the division of a range, and the answer.  Raises BadRequest, Conflict, Unavailable."""
         asked = division(*self._divisible(tree, wanted), [wanted.key], self._random)
         rows = _rows((child.first, child.partition) for child in asked.children)
         return (DIVIDE, 1, asked), {"table": wanted.table, "partition": asked.partition, "partitions": [*rows]}
 
-    def _divisible(self, tree: MapTree, wanted: RangeArguments) -> tuple[bytes, Partition]:
+    def _divisible(self, tree: MapView, wanted: RangeArguments) -> tuple[bytes, Partition]:
         """Return the first key and the range to divide at a key.  Raises BadRequest, Conflict."""
         key, name_of, alive = wanted.key, self._directory.name_of, self._directory.alive()
         first, partition = _range_of(tree, key, f"{wanted.table} has shards, which are never split: only ranges are")
@@ -125,7 +125,7 @@ class RangeAdminMethods:
     # -- hosts of a range ----------------------------------------------------------------------------------------------
 
     async def _join(
-        self, wanted: RangeArguments, _deadline: Deadline, tree: MapTree, nodes: Sequence[SpreadNode]
+        self, wanted: RangeArguments, _deadline: Deadline, tree: MapView, nodes: Sequence[SpreadNode]
     ) -> Change:
         """Return the assignment of a slot to the node, and the answer.  Raises BadRequest, Conflict, Unavailable."""
         first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
@@ -145,7 +145,7 @@ class RangeAdminMethods:
         return ("assign", 1, asked), self._moved(wanted, partition, slot, (source, node), changed=True)
 
     async def _leave(
-        self, wanted: RangeArguments, _deadline: Deadline, tree: MapTree, nodes: Sequence[SpreadNode]
+        self, wanted: RangeArguments, _deadline: Deadline, tree: MapView, nodes: Sequence[SpreadNode]
     ) -> Change:
         """Return the move of a slot away from the node, or the end of a move to the node.  Raises Conflict."""
         first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
@@ -164,15 +164,15 @@ class RangeAdminMethods:
         self._check_rests(wanted.key, partition, "try again")
         target = await self._planned(tree, nodes, lambda situation: successor(situation, partition.id, assignment.slot))
         if target is None:
-            least = decode_table(tree.root.meta).replication
+            least = decode_table(tree.meta).replication
             words = f"no other live node of tables can take {where}, which would have fewer than {least} replicas"
             raise Conflict(f"{words}; add a node first with `gossipkv node add`")
         asked = first, partition.id, draw_id(self._random), target, assignment.slot
         return ("assign", 1, asked), answer((node, target), changed=True)
 
-    async def _planned(self, tree: MapTree, nodes: Sequence[SpreadNode], pick: Callable[[Situation], T]) -> T:
+    async def _planned(self, tree: MapView, nodes: Sequence[SpreadNode], pick: Callable[[Situation], T]) -> T:
         """Return the choice of `pick` from the planner's situation, in a worker thread since the map may be large."""
-        situation = self._service.controllers().rebalancer.known(decode_table(tree.root.meta).id, nodes, {})
+        situation = self._service.controllers().rebalancer.known(decode_table(tree.meta).id, nodes, {})
         return await self._peers.beside(lambda: pick(laid_out(tree, situation)))
 
     def _moved(
@@ -205,8 +205,8 @@ class RangeAdminMethods:
         async def tell() -> Value:
             metadata, catalogue = self._service.taking_part(name)
             table = catalogue.table(name).id
-            tree = metadata.tree(table)
-            is_hash = decode_table(tree.root.meta).kind == HASH
+            tree = metadata.view(table)
+            is_hash = decode_table(tree.meta).kind == HASH
             entries = [*islice(tree.scan(start), limit + 1)]
             partitions = [decode_partition(entry.record) for entry in entries[:limit]]
             found = await self._service.controllers().load_stats.lately(table, self._directory.alive())
@@ -232,9 +232,9 @@ class RangeAdminMethods:
         return {**row, "bytes": size_bytes, "rows": rows, "rate": rate}
 
 
-def _range_of(tree: MapTree, key: bytes, of_shards: str) -> tuple[bytes, Partition]:
+def _range_of(tree: MapView, key: bytes, of_shards: str) -> tuple[bytes, Partition]:
     """Return the first key and the range of a key.  Raises BadRequest: the table has shards."""
-    if decode_table(tree.root.meta).kind == HASH:
+    if decode_table(tree.meta).kind == HASH:
         raise BadRequest(of_shards)
     return range_of(tree, key)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.errors import BadRequest, ProtocolError
 from gossipkv.keyspace.time_key import time_key_of
 from gossipkv.placement.partition import MAX_REPLICATION
-from gossipkv.register.metadata.pages import MAX_KEY_BYTES, OPERATION_ID_BYTES
+from gossipkv.register.metadata.operations import MAX_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MAX_SHARDS, MURMUR3, PARTITIONERS, RANGE
 from gossipkv.settings.databases import NAMES, is_table_name
 from gossipkv.settings.setting import NAME_FORM, read_isolation_group

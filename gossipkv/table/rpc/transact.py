@@ -14,8 +14,7 @@ import trio
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.nodes import placed
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES, Operation, OperationOutcome
 from gossipkv.wire.rpc import Value
 
 if TYPE_CHECKING:
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     from gossipkv.placement.spread import SpreadNode
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.deadline import Deadline
+    from gossipkv.register.metadata.known import MapView
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tables import NamedNode
-    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.table.participant.participant import MetadataParticipant
 
 T = TypeVar("T")
@@ -128,7 +127,7 @@ class TransactMethods:
         return found[0]
 
     async def change_map(
-        self, table: str, decide: Callable[[MapTree, list[SpreadNode]], Awaitable[Change]], deadline: Deadline
+        self, table: str, decide: Callable[[MapView, list[SpreadNode]], Awaitable[Change]], deadline: Deadline
     ) -> dict[str, Value]:
         """Apply the operation that `decide` chooses from a table's newest map and the nodes of tables.
 
@@ -144,7 +143,7 @@ class TransactMethods:
             register = catalogue.table(table).id
             with deadline.step("a read of the table's map"):
                 known_map = await metadata.quorum_read(register)
-            change, answer = await decide(metadata.tree(register), placed(catalogue.nodes.named()))
+            change, answer = await decide(metadata.view(register), placed(catalogue.nodes.named()))
             if change is None or await self.is_done(catalogue, register, (known_map.config, *change), deadline):
                 break
         with deadline.rest(), contextlib.suppress(GossipKVError):  # The change is done, even if this read fails.

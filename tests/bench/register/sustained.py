@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.node.identity import NODE, read_node
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome, config_id
+from gossipkv.register.metadata.known import config_id
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES, Operation, OperationOutcome
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
 from tests.bench.measurement import OURS, WrongAnswerError

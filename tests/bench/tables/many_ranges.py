@@ -13,13 +13,14 @@ from statistics import median
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
+import msgpack
+
 from gossipkv.errors import GossipKVError
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
-from gossipkv.register.metadata.known import known_of
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
-from gossipkv.register.metadata.partitions import MAP, MAX_CHILDREN, RANGE, TableMeta, first_body
-from gossipkv.register.metadata.tree import MapTree, pages_of
+from gossipkv.register.entries import EntryMap
+from gossipkv.register.metadata.known import MapView
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES, Operation
+from gossipkv.register.metadata.partitions import MAX_CHILDREN, RANGE, TableMeta, first_edits
 from gossipkv.table.controllers.splitter import DIVIDE, division
 from gossipkv.table.records.router import TableRoute
 from tests.bench import data, goals, machine
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tests.bench.cluster.nodes import Nodes
     from tests.bench.measurement import Bench
 
-SERVERS, NODES = 3, 4  # One node is no metadata server: it fetches the changes.
+SERVERS, NODES = 3, 4  # One node is no metadata server: it polls for changes.
 NUMBER = 3  # The node whose memory is measured.
 TOGETHER = 12  # The splits of one request.
 TIMEOUT_MS = 60_000
@@ -108,46 +109,34 @@ class Ranges:
         wait_for(self._is_quiet, "the ranges to settle", SETTLES_S)
 
     def _is_quiet(self) -> bool:
-        before = self.root(self._server)
+        before = self._place(self._server)
         sleep(QUIET_S)
-        return all(self.root(number) == before for number in self._asked.numbers)
+        return all(self._place(number) == before for number in self._asked.numbers)
 
-    def root(self, number: int) -> bytes:
-        """Return the root of the map that a node knows."""
-        return known_of(self._asked.call(number, "metadata_head", self._register)).head.root
+    def _place(self, number: int) -> tuple[int, int]:
+        """Return the generation and the sequence of a node's map."""
+        _, generation, sequence, *_ = self._news(number, (0, -1))
+        return generation, sequence
 
-    def pages(self, root: bytes) -> set[bytes]:
-        """Return the names of a map's pages."""
-
-        def read(name: bytes) -> bytes:
-            (page,) = self._asked.call(self._server, "metadata_pages", self._register, [name])
-            if page is None:
-                raise WrongAnswerError("a map that was known a moment ago is not there any more")
-            return bytes(page)
-
-        return {*pages_of(read, root)}
-
-    def size_bytes(self, names: set[bytes]) -> int:
-        found = [self._asked.call(self._server, "metadata_pages", self._register, [name])[0] for name in names]
-        return sum(map(len, found))
+    def _news(self, number: int, place: tuple[int, int]) -> list[Value]:
+        """Return a node's answer to a poll of a node whose map has that place."""
+        (news,) = self._asked.call(number, "map_changes", [[self._register, *place, None]], 0)
+        return [*news]
 
     def split(self, number: int, at: bytes) -> tuple[float, float, float]:
-        """Return the milliseconds of a split, the seconds until all maps have it, and the KiB that `other` fetched."""
-        roots, known = [self.root(self.other)], self.pages(self.root(self.other))
+        """Return the milliseconds of a split, the seconds until all maps have it, and the KiB of news of the map."""
+        before = self._place(self.other)
         began = perf_counter()
         self._asked.call(number, "split", writing.TABLE, at)
         answered = perf_counter()
         for each in self._asked.numbers:
             wait_for(partial(self._begins_at, each, at), f"node {each} to know of {at!r}")
-        shown, fetched = perf_counter(), 0
-        while perf_counter() < answered + AFTER_S:
-            if (root := self.root(self.other)) != roots[-1]:
-                pages = self.pages(root)
-                fetched += self.size_bytes(pages - known)
-                roots.append(root)
-                known = pages
-            sleep(0.02)
-        return (answered - began) * 1e3, shown - answered, fetched / KIB
+        shown = perf_counter()
+        sleep(AFTER_S)
+        news = self._news(self._server, before)
+        if news[-1] is None:
+            raise WrongAnswerError("the history of a map does not reach back for a few seconds")
+        return (answered - began) * 1e3, shown - answered, len(msgpack.packb(news)) / KIB
 
     def _begins_at(self, number: int, at: bytes) -> bool:
         told = self._asked.call(number, "partition_map", writing.TABLE, {"start": at, "limit": 1})
@@ -170,7 +159,7 @@ def split(bench: Bench, *, ranges: int = 100_000, splits: int = 20) -> None:
             bench.add(goals.SPLIT_MANY, took_ms)
     bench.notes.append(
         f"Many ranges: {ranges:,} with one replica each on {NODES} nodes, {SERVERS} of which decide, made by divisions "
-        "into 64 and settled; fetched: the new pages of each map that the fourth node came to know of until "
+        "into 64 and settled; fetched: the edits that the fourth node is told until "
         f"{AFTER_S:g} s later, the children settled"
     )
 
@@ -292,5 +281,5 @@ def _ranges(count: int) -> TableRoute:
             Assignment(3 * number + slot, bytes([slot]) * 16, slot, AssignmentState.AVAILABLE) for slot in range(3)
         )
         partitions[first] = Partition(number, tuple(hosts))
-    changed = first_body(TableMeta(bytes(16), "t", RANGE, 3, 0), partitions, 1 << 48 | 1)
-    return TableRoute(MapTree.opened(changed.pages.__getitem__, changed.root, MAP.name))
+    edits = first_edits(TableMeta(bytes(16), "t", RANGE, 3, 0), partitions, 1)
+    return TableRoute(MapView(EntryMap().edited(edits), 1))

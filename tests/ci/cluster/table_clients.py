@@ -7,7 +7,7 @@ under the same id. Each settled request, and each new state of a register at a n
 output:
 
     {"client", "what": "create" or "drop", "name", "end", "table", "tries": [code, ...], "words", "began_s", "ended_s"}
-    {"node", "generation", "sequence", "root"}                                  of the catalogue
+    {"node", "generation", "sequence", "digest"}                                of the catalogue
 
 `end` is `done`, `refused` (it did not happen, and will not), or `open`. Names that begin with `own` belong to one
 client each; names that begin with `shared` belong to all.
@@ -146,11 +146,11 @@ def watch(address: str) -> None:
             continue
         for register in registers:
             name = register["table"]
-            now = register["generation"], register["sequence"], register["root"].hex()
-            # Tables of one name have separate maps: only the catalogue's root belongs to one chain.
+            now = register["generation"], register["sequence"], register["digest"].hex()
+            # Tables of one name have separate maps: only the catalogue's digest belongs to one chain.
             if name is None and seen.get(name) != now:
                 seen[name] = now
-                say({"node": address, "generation": now[0], "sequence": now[1], "root": now[2]})
+                say({"node": address, "generation": now[0], "sequence": now[1], "digest": now[2]})
 
 
 def main() -> None:

@@ -227,13 +227,13 @@ def check_shared(lines: list[dict[str, object]], there: str | None) -> None:
 
 
 def check_heads(seen: list[dict[str, object]]) -> None:
-    """Check that the catalogue is one chain: a number has one root everywhere, and never falls at a node."""
-    roots: dict[tuple[int, int], str] = {}
+    """Check that the catalogue is one chain: a number has one digest everywhere, and never falls at a node."""
+    digests: dict[tuple[int, int], str] = {}
     last: dict[str, tuple[int, int]] = {}
     assert seen, "nobody has looked"
     for line in seen:
         config, node = (line["generation"], line["sequence"]), line["node"]
-        assert roots.setdefault(config, line["root"]) == line["root"], line
+        assert digests.setdefault(config, line["digest"]) == line["digest"], line
         assert config >= last.get(node, (0, 0)), (last[node], line)
         last[node] = config
 

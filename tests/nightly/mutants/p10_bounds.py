@@ -142,13 +142,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/table/records/test_write.py",
     ),
     planted(
-        "a coordinator pins more than it may",
-        "gossipkv.register.metadata.ledger:RegisterLedger.append",
-        "self._check_room(changed.root)",
-        "pass",
-        "tests/unit/register/metadata/test_transactions.py::test_a_coordinator_that_holds_too_many_maps_asks_nobody",
-    ),
-    planted(
         "entries that cannot be taken yet are kept for ever",
         "gossipkv.replication.replica_set:ReplicaSet.pump",
         "self._receiver.forget(now, self.relay_s)",

@@ -480,9 +480,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "new tables have a part of the reserve",
-        "gossipkv.register.metadata.ledger:RegisterLedger._check_room",
-        "if not self._pins:",
-        "if False:",
+        "gossipkv.register.metadata.server:Metadata.lacking",
+        "self.space.check_free()",
+        "pass",
         "tests/simulation/test_full_disks.py",
     ),
     planted(

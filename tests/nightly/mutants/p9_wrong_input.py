@@ -48,13 +48,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/serving/test_scan_elsewhere.py",
     ),
     planted(
-        "a change that a peer sends along is not checked",
-        "gossipkv.register.metadata.ledger:RegisterLedger.append_checked",
-        "check_change(self.read, self.kind, offer.base, offer.changed, offer.config)",
-        "pass",
-        "tests/unit/register/metadata/test_ledger.py::test_what_is_no_change_of_its_base",
-    ),
-    planted(
         "a time that is far ahead is taken",
         "gossipkv.replication.replica.smeared:sift",
         "is_lately = -most_ahead_ms <= now_ms - ms_of(write.time) <= LATEST_MS",

@@ -35,5 +35,5 @@ def test_a_catalogue_that_anybody_founds_is_found(monkeypatch: pytest.MonkeyPatc
 def test_a_table_that_is_made_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that does not recognise its own operation answers its repetition with a conflict."""
     monkeypatch.setattr(Catalogue, "_made", lambda *_: None)
-    monkeypatch.setattr("gossipkv.register.metadata.tree.Tree.outcome", lambda *_: None)
+    monkeypatch.setattr("gossipkv.register.metadata.operations.kept_outcome", lambda *_: None)
     assert any("cannot be made" in words for words in found("cut_while_founding", 5, 4))

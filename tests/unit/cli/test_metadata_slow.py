@@ -17,7 +17,7 @@ def acceptor(node, *, answers=True, store="1", why=None):
 
 
 def register(old, new=None, table=None, **more):
-    told = {"table": table, "generation": 1, "sequence": 42, "root": bytes(range(32)), **more}
+    told = {"table": table, "generation": 1, "sequence": 42, "digest": bytes(range(32)), **more}
     return {**told, "old": old, "new": old if new is None else new}
 
 
@@ -43,7 +43,7 @@ def test_status(ask):
     done, asked = ask("status", metadata_status=lambda *_: [HEALTHY, CHANGING])
     assert (done.status, done.err, asked) == (0, "", [("metadata_status", [None, {"timeout_ms": 1000}])])
     rows = [line.split() for line in done.out.splitlines()]
-    assert rows[0] == ["register", "generation", "sequence", "root", "node", "store", "answers"]
+    assert rows[0] == ["register", "generation", "sequence", "digest", "node", "store", "answers"]
     assert rows[1] == ["catalogue", "1", "42", "000102030405", "n1", "1", "yes"]
     assert rows[2:4] == [["n2", "1", "yes"], ["n3", "1", "yes"]]
     assert rows[4] == ["carts", "1", "42", "000102030405", "n1", "1", "yes"]

@@ -25,7 +25,7 @@ class CalmNode:
         self.gate, self.core = ReadGate(), make_core()
         self.peer = Peer(self.core)
         self.msgid = 0
-        records.register, records.heads = CLUSTER, SimpleNamespace()
+        records.register = CLUSTER
         node.name = NODE
         self.store = SimpleNamespace(gate=self.gate, serve=self.gate.serve)
         self.reported = set()  # Tables of which another node has reported settled entries before.

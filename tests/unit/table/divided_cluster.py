@@ -11,8 +11,8 @@ from typing import NamedTuple
 import trio
 
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, WriteLost
-from gossipkv.register.metadata.partitions import MAP, decode_partition
-from gossipkv.register.metadata.tree import MapTree
+from gossipkv.register.metadata.known import ENTRY, unstamped
+from gossipkv.register.metadata.partitions import decode_partition
 from tests.world.replication.scans import Asked, faults_of
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
@@ -155,15 +155,13 @@ class Traffic:
 async def ranges(cluster, machine):
     """Return the ranges of a table by first key, from the map of a node."""
     told = await cluster.ask(machine, "partition_map", "t")
-    (register,) = await cluster.ask(machine, "metadata_status", "t")
-    id_, pages = bytes.fromhex(told["table"]), {}
-    while True:
-        try:
-            tree = MapTree.opened(pages.__getitem__, register["root"], MAP.name)
-            return {one.key: decode_partition(one.record) for one in tree.scan()}
-        except KeyError as missing:
-            (name,) = missing.args
-            (pages[name],) = await cluster.ask(machine, "metadata_pages", id_, [name])
+    entries, start = [], b""
+    while start is not None:
+        _, _, page, start = await cluster.ask(machine, "map_page", bytes.fromhex(told["table"]), start)
+        entries += page
+    return {
+        key[len(ENTRY) :]: decode_partition(unstamped(record)[1]) for key, record in entries if key.startswith(ENTRY)
+    }
 
 
 async def rest(cluster, machine):

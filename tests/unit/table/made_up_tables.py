@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class MadeUpTables:
     def __init__(self) -> None:
-        self.methods = {b"metadata_known": lambda _arguments: b"nothing"}
+        self.methods = {b"metadata_look": lambda _arguments: b"nothing"}
         self.asked: list[object] = []
         self.shut = False
 

@@ -6,20 +6,12 @@ import random
 from types import SimpleNamespace
 
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
-from gossipkv.register.metadata.operations import Operation, judge
-from gossipkv.register.metadata.pages import OperationOutcome
-from gossipkv.register.metadata.partitions import (
-    HASH,
-    MAP,
-    OPERATIONS,
-    TableMeta,
-    decode_partition,
-    first_body,
-    shard_key,
-)
+from gossipkv.register.metadata.known import KnownMap
+from gossipkv.register.metadata.operations import Operation, OperationOutcome
+from gossipkv.register.metadata.partitions import HASH, TableMeta, decode_partition, shard_key
 from gossipkv.register.metadata.tables import NamedNode
-from gossipkv.register.metadata.tree import MapTree
 from tests.unit.replication.memory import TABLE
+from tests.unit.table.edited_maps import first_base, judged
 
 FIRST = 1 << 48 | 1
 PARTITION = 7
@@ -42,8 +34,6 @@ class MovedMap:
         self._servers = servers
         self.nodes = SimpleNamespace(named=lambda: self.named)
         self.asked = []  # Operations: name, or FORCED, and argument.
-        self.config = FIRST
-        self._pages = {}
         groups = tuple(tuple(map(node, group)) for group in groups)
         table = TableMeta(TABLE, "t", HASH, replication, shards, groups=groups)
         partitions = {
@@ -56,23 +46,27 @@ class MovedMap:
             )
             for number in range(shards)
         }
-        self._take(first_body(table, partitions, FIRST))
+        self._begin(table, partitions)
 
     def name(self, number):
         """Add a table node to the catalogue."""
         self.named[node(number)] = NamedNode(f"n{number}", "", 1)
 
-    def _take(self, changed):
-        self._pages.update(changed.pages)
-        head = SimpleNamespace(root=changed.root, ended=False)
-        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node(one)) for one in self._servers])
-        self.known = {TABLE: SimpleNamespace(head=head, config=self.config, acceptors=acceptors)}
+    def _begin(self, table, partitions, config=FIRST):
+        self._take(first_base(table, partitions, config, map(node, self._servers)))
+
+    def _take(self, base):
+        self._base, self.known = base, {TABLE: KnownMap(base)}
+
+    @property
+    def config(self):
+        return self.known[TABLE].config
 
     def tables(self):
         return {"t": SimpleNamespace(id=TABLE)}
 
-    def tree(self, table):
-        return MapTree.opened(self._pages.__getitem__, self.known[table].head.root, MAP.name)
+    def view(self, table):
+        return self.known[table].view
 
     async def transact(self, table, operations, timeout_s):
         assert table == TABLE
@@ -89,16 +83,14 @@ class MovedMap:
         self._judge([Operation(b"%020d" % self.config, self.config, name, version, argument)])
 
     def _judge(self, operations):
-        judgement = judge(self.tree(TABLE), operations, self.config + 1, OPERATIONS)
-        assert {answer.outcome for answer in judgement.answers} == {OperationOutcome.DONE}, judgement.answers
-        self.config += 1
-        if judgement.changed is not None:
-            self._take(judgement.changed)
+        base, answers = judged(self._base, operations)
+        assert {answer.outcome for answer in answers} == {OperationOutcome.DONE}, answers
+        self._take(base)
 
     @property
     def partitions(self):
-        return [decode_partition(entry.record) for entry in self.tree(TABLE).scan()]
+        return [decode_partition(entry.record) for entry in self.view(TABLE).scan()]
 
     @property
     def versions(self):
-        return [entry.version for entry in self.tree(TABLE).scan()]
+        return [entry.version for entry in self.view(TABLE).scan()]

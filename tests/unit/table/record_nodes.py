@@ -17,17 +17,8 @@ from gossipkv.errors import NotReady, Unavailable, Unknown, UnknownDatabase, fro
 from gossipkv.gossip.member import MemberState
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.processes.pace import RateLimit
-from gossipkv.register.metadata.partitions import (
-    HASH,
-    MAP,
-    RANGE,
-    TableMeta,
-    decode_partition,
-    encode_partition,
-    first_body,
-    shard_key,
-)
-from gossipkv.register.metadata.tree import MapTree
+from gossipkv.register.metadata.known import KnownMap
+from gossipkv.register.metadata.partitions import HASH, RANGE, TableMeta, decode_partition, decode_table, shard_key
 from gossipkv.replication.changes.pages import ChangeFeeds
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
@@ -47,6 +38,7 @@ from gossipkv.table.session.token import decode
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later, NotAnswered, Packed
 from tests.oracle.token import RING
+from tests.unit.table.edited_maps import edited, first_base
 from tests.unit.table.local_tables import local_tables
 from tests.unit.table.made_up_participant import participant
 
@@ -133,7 +125,9 @@ class Node:
         """Return a reconciler of this node."""
         self.records.me = SimpleNamespace(node=self.uuid)
         tables = local_tables(metadata=self.records, catalogue=self.records, replication=self)
-        return Reconciler(tables, WriteStats())
+        reconciler = Reconciler(tables, WriteStats())
+        self.records.reconcilers.append(reconciler)
+        return reconciler
 
     # The interface of replication and its store for `ReplicaSet` and the methods.
 
@@ -306,9 +300,9 @@ class Records:
         self.now = 0.0
         self.soon = []
         self.timers = []
-        self.catalogue = b"catalogue"  # Its register; a new head stands for a change of the tables.
-        self.known, self._trees, self._tables = {self.catalogue: object()}, {}, {}
-        self.ended = set()
+        self.catalogue = b"catalogue"  # Its register; a new map stands for a change of the tables.
+        self.known, self.bases, self._tables = {self.catalogue: object()}, {}, {}
+        self.ended, self.reconcilers = set(), []
         self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
 
     def node(self, uuid):
@@ -317,41 +311,45 @@ class Records:
     def make(self, name, kind=HASH, *, firsts, holders, adopted=True, time_key=None, smears=True, **more):
         """Make a table with these first keys or number of shards; `holders` maps a partition number to nodes."""
         keys = [shard_key(number) for number in range(firsts)] if kind == HASH else firsts
-        id_ = len(self._trees).to_bytes(16, "big")
+        id_ = len(self.bases).to_bytes(16, "big")
         table = TableMeta(id_, name, kind, len(holders(0)), len(keys) if kind == HASH else 0)
         table = table._replace(**more)
         if time_key is not None:
             table = table._replace(time_key=time_key, smears=smears)
         partitions = {}
         for number, key in enumerate(keys):
-            base = len(self._trees) << 32 | number << 8
+            base = len(self.bases) << 32 | number << 8
             held = [Assignment(base + slot + 1, node.uuid, slot, AssignmentState.AVAILABLE)
                     for slot, node in enumerate(holders(number))]  # fmt: skip
             partitions[key] = Partition.of(base, held)
-        self._tell(name, table, first_body(table, partitions, CONFIG))
+        self._tables[name] = SimpleNamespace(id=id_)
+        self.begin(table, partitions, CONFIG)
         if adopted:
             self.adopt(name)
         return id_
 
     def renew(self, name, config):
         """Give the map of a table another config at all nodes, without adoption."""
-        tree, _, table = self._trees[self._tables[name].id]
-        partitions = {entry.key: decode_partition(entry.record) for entry in tree.scan()}
-        self._tell(name, table, first_body(table, partitions, config))
-
-    def _tell(self, name, table, changed):
-        self._trees[table.id] = MapTree.opened(changed.pages.__getitem__, changed.root, MAP.name), changed, table
-        self._tables[name] = SimpleNamespace(id=table.id)
-        self.known[self.catalogue] = object()
-        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
-        self.known[table.id] = SimpleNamespace(
-            head=SimpleNamespace(root=changed.root, ended=False), acceptors=acceptors
+        view = self.known[self._tables[name].id].view
+        self.begin(
+            decode_table(view.meta), {entry.key: decode_partition(entry.record) for entry in view.scan()}, config
         )
+
+    def begin(self, table, partitions, config):
+        self.tell(table.id, first_base(table, partitions, config, [node.uuid for node in self.nodes[:3]]))
+
+    def tell(self, table, base):
+        """Let all nodes know this map of a table."""
+        self.bases[table], self.known[table] = base, KnownMap(base)
+        self.known[self.catalogue] = object()
+        for reconciler in self.reconcilers:
+            reconciler.edited(table, None)
 
     def adopt(self, name, *nodes):
         """Place the replicas of a table's map on these nodes, or on all."""
-        tree, _, table = self._trees[self._tables[name].id]
-        for part in parts_of(tree):
+        view = self.known[self._tables[name].id].view
+        table = decode_table(view.meta)
+        for part in parts_of(view):
             for one in part.partition.assignments:
                 node = self.node(one.node)
                 if not nodes or node in nodes:
@@ -360,7 +358,7 @@ class Records:
         for node in nodes or self.nodes:
             if table.kind == RANGE:
                 node.replicas.spaces.index_ranges(table.id)
-            node.goes_by(table.id, tree.root.config)
+            node.goes_by(table.id, view.config)
         self.run()
 
     def divide(self, name, middle, change=lambda partition: partition):
@@ -368,39 +366,28 @@ class Records:
 
         `change` modifies each child.
         """
-        before = self._trees[self._tables[name].id]
-        (entry,) = before[0].scan()
-        parent, table = decode_partition(entry.record), before[2]
+        id_ = self._tables[name].id
+        (entry,) = self.known[id_].view.scan()
+        before, parent = self.bases[id_], decode_partition(entry.record)
         children = {
             key: Partition.of(number, [one._replace(id=16 * number + one.slot) for one in parent.assignments])._replace(
                 former=parent.named
             )
             for number, key in ((1000, b""), (1001, middle))
         }
-        edit = before[0].edit(entry.version + 1)
-        for key, child in children.items():
-            edit.put(key, encode_partition(change(child)))
-        self._tell(name, table, edit.finish())
+        self.tell(id_, edited(before, {key: change(child) for key, child in children.items()}))
         return before
 
     def change(self, name, change):
         """Change the only range of a table in the map, without adoption."""
-        tree, _, table = self._trees[self._tables[name].id]
-        (entry,) = tree.scan()
-        edit = tree.edit(tree.root.config + 1)
-        edit.put(entry.key, encode_partition(change(decode_partition(entry.record))))
-        self._tell(name, table, edit.finish())
+        id_ = self._tables[name].id
+        (entry,) = self.known[id_].view.scan()
+        self.tell(id_, edited(self.bases[id_], {entry.key: change(decode_partition(entry.record))}))
 
     def forget(self, name, before):
         """Restore a former map as the known map, whatever the hosts have adopted."""
-        tree, changed, table = before
-        self._trees[table.id] = before
-        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
-        self.known[table.id] = SimpleNamespace(
-            head=SimpleNamespace(root=changed.root, ended=False), acceptors=acceptors
-        )
-        assert self._tables[name].id == table.id
-        assert tree.root.config
+        id_ = self._tables[name].id
+        self.bases[id_], self.known[id_] = before, KnownMap(before)
 
     def drop(self, name):
         del self._tables[name]
@@ -414,10 +401,10 @@ class Records:
     def table(self, name):
         raise UnknownDatabase(f"there is no table {name}")
 
-    def tree(self, table):
+    def view(self, table):
         if table not in self.known:
             raise NotReady("this node does not know the state of this table yet")
-        return self._trees[table][0]
+        return self.known[table].view
 
     # The clock.
 

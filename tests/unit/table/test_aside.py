@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gossipkv.register.metadata.partitions import shard_key
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.keys import RECORD
@@ -101,6 +102,7 @@ class Node:
         """Apply the steps to the map, and reconcile."""
         for step in steps:
             self.map.have(*step)
+            self.holding.edited(TABLE, [shard_key(0)])
         await self.holding.look()
         await wait_all_tasks_blocked()
 
@@ -233,7 +235,7 @@ async def test_what_has_departed_is_forgotten_with_its_table():
 
 async def test_a_map_that_has_ended_is_not_taken_up():
     one = Node()
-    one.map.known[TABLE].head.ended = True
+    one.map.known[TABLE].ended = True
     await one.look()
     assert one.copies == []
 
@@ -243,7 +245,7 @@ async def test_what_was_held_is_dropped_once_its_map_has_ended_and_is_forgotten(
     one = Node()
     await one.look()
     await one.write()
-    one.map.known[TABLE].head.ended = True
+    one.map.known[TABLE].ended = True
     await one.look()
     assert one.copies == [ME]
     del one.map.known[TABLE]

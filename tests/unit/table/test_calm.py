@@ -525,7 +525,7 @@ def test_a_departing_or_dropped_replica_leaves(calm):
 
 def test_a_table_stops_while_its_map_is_newer_than_its_replicas(calm):
     calm.records.renew("hashed", CONFIG + 1)
-    calm.records.heads.on_changed(table_id(calm, "hashed"))
+    calm.calm.map_changed(table_id(calm, "hashed"))
     calm.look()
     assert calm.from_core("get", "hashed", b"a01") is None
     assert calm.from_core("get", "ranges", b"a01") is not None
@@ -536,7 +536,7 @@ def test_a_table_stops_while_its_map_is_newer_than_its_replicas(calm):
 
 def test_a_table_comes_back_after_a_change_of_its_register_that_leaves_the_map_as_it_is(calm):
     """So it is when the register gets other acceptors."""
-    calm.records.heads.on_changed(table_id(calm, "hashed"))
+    calm.calm.map_changed(table_id(calm, "hashed"))
     assert calm.from_core("get", "hashed", b"a01") is None
     calm.look()
     assert calm.is_alike("get", "hashed", b"a01")
@@ -544,7 +544,7 @@ def test_a_table_comes_back_after_a_change_of_its_register_that_leaves_the_map_a
 
 def test_a_dropped_table_stops_at_once(calm):
     calm.records.drop("hashed")
-    calm.records.heads.on_changed(CLUSTER)
+    calm.calm.map_changed(CLUSTER)
     assert calm.from_core("get", "hashed", b"a01") is None
     assert calm.from_core("get", "ranges", b"a01") is not None
 

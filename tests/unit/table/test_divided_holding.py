@@ -129,7 +129,7 @@ def test_one_that_was_to_go_before_is_no_heir(held):
     """The node has meanwhile joined a child with a new, empty replica, which holds these keys."""
     held.parent.originates = False
     held.records.divide("t", MIDDLE, lambda child: child if child.id == HIGH else own(child, held.node, node=OTHER))
-    part = next(part for part in parts_of(held.records.tree(held.table)) if part.partition.id == HIGH)
+    part = next(part for part in parts_of(held.records.view(held.table)) if part.partition.id == HIGH)
     (assignment,) = [one.id for one in part.partition.assignments if one.node == held.node.uuid]
     identity = ReplicaIdentity(held.table, HIGH, assignment, part.bounds)
     held.node.replicas.place(identity, part.version, hosts_of(part.partition))

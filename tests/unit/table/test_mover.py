@@ -81,9 +81,9 @@ def test_the_first_server_that_lives_acts():
     assert looks(mover) == []  # No server lives.
     world.me.node = node(2)
     mover.alive = (2, 3, 4)
-    world.known[TABLE].head.ended = True
+    world.known[TABLE].ended = True
     assert looks(mover) == []
-    world.known[TABLE].head.ended = False
+    world.known[TABLE].ended = False
     assert len(looks(mover)) == 1
 
 

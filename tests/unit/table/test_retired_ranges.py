@@ -10,12 +10,12 @@ import trio
 
 from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.placement.partition import AssignmentState
-from gossipkv.register.metadata.operations import Operation, judge
-from gossipkv.register.metadata.pages import OperationOutcome
-from gossipkv.register.metadata.partitions import OPERATIONS, RANGE, decode_partition, encode_partition
+from gossipkv.register.metadata.operations import Operation, OperationOutcome
+from gossipkv.register.metadata.partitions import RANGE, decode_partition
 from gossipkv.replication.shell import Measured
 from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers.splitter import LOOK_S, TURN_S, Splitter
+from tests.unit.table.edited_maps import edited, judged
 from tests.unit.table.local_tables import local_tables
 from tests.unit.table.record_nodes import Records
 
@@ -67,24 +67,19 @@ class Series:
 
     @property
     def known(self):
-        head = self.records.known[self.table].head
-        return {self.table: SimpleNamespace(head=head, config=self.records.tree(self.table).root.config)}
+        return self.records.known
 
-    def tree(self, table):
-        return self.records.tree(table)
+    def view(self, table):
+        return self.records.view(table)
 
     async def transact(self, table, operations, _timeout_s):
         return self.judge(*operations)
 
     def judge(self, *operations):
-        tree, before, meta = self.records._trees[self.table]
-        judgement = judge(tree, operations, tree.root.config + 1, OPERATIONS)
-        self.judged += [
-            (one.argument, answer.outcome) for one, answer in zip(operations, judgement.answers, strict=True)
-        ]
-        pages = {**before.pages, **judgement.changed.pages}
-        self.records._tell("t", meta, SimpleNamespace(pages=pages, root=judgement.changed.root))
-        return judgement.answers
+        base, answers = judged(self.records.bases[self.table], operations)
+        self.judged += [(one.argument, answer.outcome) for one, answer in zip(operations, answers, strict=True)]
+        self.records.tell(self.table, base)
+        return answers
 
     async def looks(self, hour, late_s=SKEW_S + 1, nodes=None):
         """Let splitters and reconcilers look several times, from so many seconds after a full hour on."""
@@ -99,11 +94,11 @@ class Series:
 
     @property
     def firsts(self):
-        return [entry.key for entry in self.tree(self.table).scan()]
+        return [entry.key for entry in self.view(self.table).scan()]
 
     @property
     def partitions(self):
-        return [decode_partition(entry.record) for entry in self.tree(self.table).scan()]
+        return [decode_partition(entry.record) for entry in self.view(self.table).scan()]
 
 
 @pytest.fixture
@@ -175,15 +170,9 @@ async def test_moving_ranges_wait(series, autojump_clock):
     """A range is not retired while it moves."""
     first = series.partitions[0]
     moving = first.assignments[0]._replace(id=77, node=bytes(16), state=AssignmentState.PROPOSED)
-    tree, _, meta = series.records._trees[series.table]
-    edit = tree.edit(tree.root.config + 1)
-    edit.put(
-        b"",
-        encode_partition(
-            first._replace(assignments=tuple(sorted((*first.assignments, moving), key=lambda one: (one.slot, one.id))))
-        ),
-    )
-    series.records._tell("t", meta, edit.finish())
+    assignments = tuple(sorted((*first.assignments, moving), key=lambda one: (one.slot, one.id)))
+    base = series.records.bases[series.table]
+    series.records.tell(series.table, edited(base, {b"": first._replace(assignments=assignments)}))
     await series.looks(3)
     assert series.judged == []
 

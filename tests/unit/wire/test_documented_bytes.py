@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gossipkv.client.parts import PART_KEYS
 from gossipkv.dataset.formats import reading
-from gossipkv.register.metadata import pages
+from gossipkv.register.metadata import operations
 from gossipkv.settings import tables
 from gossipkv.settings.config import Config
 from gossipkv.wire import rpc
@@ -47,4 +47,4 @@ def test_the_stated_limits_of_keys_and_values() -> None:
     assert f"| key | {reading.MAX_KEY_BYTES:,} bytes | {tables.MAX_KEY_BYTES:,} bytes |" in PAGE
     value = f"{reading.MAX_VALUE_BYTES:,} bytes ({reading.MAX_VALUE_BYTES >> 20} MiB)"
     assert f"| value | {value} | {tables.MAX_VALUE_BYTES:,} bytes |" in PAGE
-    assert f"| first key of a range | | {pages.MAX_KEY_BYTES} bytes;" in PAGE
+    assert f"| first key of a range | | {operations.MAX_KEY_BYTES} bytes;" in PAGE

@@ -16,8 +16,8 @@ import trio
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, UnknownDatabase
 from gossipkv.placement.partition import AssignmentState, Partition
 from gossipkv.register.metadata.catalogue import WantedTable, keys_of
-from gossipkv.register.metadata.operations import Operation, OperationAnswer
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome, config_id, generation_of
+from gossipkv.register.metadata.known import config_id, generation_of
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES, Operation, OperationAnswer, OperationOutcome
 from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table
 from tests.world.metadata.chance import happens
 from tests.world.metadata.deciding_node import CATALOGUE
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from gossipkv.register.metadata.pages import MapEntry
-    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.register.metadata.known import MapEntry, MapView
     from tests.world.metadata.deciding_node import Life, Node
     from tests.world.metadata.witness import Witness
 
 NAMES: Final = ("apples", "bees", "cats", "dogs")
 WHOLE_S: Final = 4.0
 MAX_PARTITIONS: Final = 12
+NEWER: Final = 9  # The version of operations that no node knows yet.
 
 
 @final
@@ -68,12 +68,12 @@ class Clients:
         if not tables:
             return
         table = tables[self._random.choice(sorted(tables))]
-        tree = life.metadata.tree(table.id)
+        view = life.metadata.view(table.id)
         bases = self._bases.setdefault(table.id, [])
         bases.append(life.metadata.known[table.id].config)
         base = bases[-1] if happens(self._random, 0.7) else self._old_base(bases)
         count = 1 if happens(self._random, 0.7) else self._random.randint(2, 12)
-        operations = [self._operation(table.id, tree, base) for _ in range(count)]
+        operations = [self._operation(table.id, view, base) for _ in range(count)]
         await self.transact(life, table.id, operations)
 
     def _old_base(self, bases: list[int]) -> int:
@@ -82,14 +82,15 @@ class Clients:
         strange = (max(0, newest - self._random.randrange(80)), newest + 3, config_id(generation_of(newest), 0))
         return self._random.choice([*bases[-20:], *bases[-20:], *strange])
 
-    def _operation(self, register: bytes, tree: MapTree, base: int) -> Operation:
-        entries = [*tree.scan()]
+    def _operation(self, register: bytes, view: MapView, base: int) -> Operation:
+        entries = [*view.scan()]
         entry = self._random.choice(entries)
         partition = decode_partition(entry.record)
         id_ = self._random.randbytes(OPERATION_ID_BYTES)
-        name, argument = self._wish(tree, entry, partition)
+        name, argument = self._wish(view, entry, partition)
         before = self._wanted.setdefault(register, deque(maxlen=8))
-        operation = Operation(id_, base, name, 1, (entry.key, partition.id, *argument))
+        version = NEWER if happens(self._ids, 0.03) else 1
+        operation = Operation(id_, base, name, version, (entry.key, partition.id, *argument))
         if before and happens(self._ids, self._again):
             other = self._ids.choice(before)
             again = operation._replace(id=other.id, base=self._ids.choice((other.base, self._bases[register][-1])))
@@ -99,15 +100,10 @@ class Clients:
         self._witness.wanted.setdefault(operation.id, []).append(operation)
         return operation
 
-    def _wish(self, tree: MapTree, entry: MapEntry, partition: Partition) -> tuple[str, tuple[object, ...]]:
+    def _wish(self, view: MapView, entry: MapEntry, partition: Partition) -> tuple[str, tuple[object, ...]]:
         draw = self._random
         moving = [one for one in partition.assignments if one.state is not AssignmentState.AVAILABLE]
-        if (
-            decode_table(tree.root.meta).kind == RANGE
-            and not moving
-            and len(tree) < MAX_PARTITIONS
-            and happens(draw, 0.3)
-        ):
+        if decode_table(view.meta).kind == RANGE and not moving and len(view) < MAX_PARTITIONS and happens(draw, 0.3):
             firsts = [entry.key, entry.key + draw.randbytes(2)]
             children = tuple(
                 (first, draw.getrandbits(64), tuple(draw.getrandbits(64) for _ in partition.assignments))
@@ -255,8 +251,8 @@ class Clients:
             self._witness.moves -= 1
 
 
-def burst_of(count: int, tree: MapTree, base: int, random: Random) -> list[Operation]:
+def burst_of(count: int, view: MapView, base: int, random: Random) -> list[Operation]:
     """Return operations that change nothing: each is recorded as done."""
-    entry = next(tree.scan())
+    entry = next(view.scan())
     nowhere = (entry.key, decode_partition(entry.record).id, 0)
     return [Operation(random.randbytes(OPERATION_ID_BYTES), base, "unassign", 1, nowhere) for _ in range(count)]

@@ -1,29 +1,29 @@
 """A node that takes part in METADATA transactions: its lives, and its other work.
 
 It does the work of `table.participant.participant` and `table.rpc.peer_rpc` over a simulated network: it answers other
-nodes, gossips the config id of each map, reads maps of which it hears newer ones, and grows and tends the catalogue.
+nodes, gossips the servers of the catalogue, follows maps, reads maps of which it hears newer ones, and grows and tends
+the catalogue.  Some gossip names a map's config id, as requests for records do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import trio
 
 from gossipkv.errors import BadRequest, GossipKVError, Unavailable, Unknown
 from gossipkv.register.configuration import AcceptorId, Acceptors, members_of
+from gossipkv.register.maps import position_of
 from gossipkv.register.messages import decode_request
 from gossipkv.register.metadata.catalogue import Catalogue
-from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import decode_operation
-from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.register.metadata.tables import NamedNode
-from gossipkv.register.metadata.tree import ChangedPages
 from gossipkv.register.seen import AcceptorReply
-from gossipkv.table.participant.hint_watcher import RETRY_S
+from gossipkv.table.participant.map_watcher import LOOK_S
 from tests.world.metadata.chance import happens
 from tests.world.metadata.network import Question
 from tests.world.metadata.store import Mood, SimulatedStore
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from random import Random
 
+    from gossipkv.register.edits import Edit
     from gossipkv.register.metadata.known import KnownMap
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
@@ -45,21 +46,10 @@ STEP_S: Final = 0.5
 TEND_S: Final = 3.0
 HEARD_S: Final = 4.0  # A node that is silent for so long counts as dead.
 ANSWER_S: Final = 3.0
-LIE: Final = (1 << 48) - 1  # A sequence that no map reaches.
+NAMED: Final = 0.05  # The share of gossip that names a map's config id.
+LIE: Final = (1 << 48) - 1  # A config id that no map reaches.
 
 _Result = TypeVar("_Result")
-
-
-class Heard(NamedTuple):
-    """Another node's statement about a map."""
-
-    place: tuple[int, int]  # The generation of its ballot, and its config id.
-    acceptors: Acceptors
-
-    def is_news_to(self, known: KnownMap | None) -> bool:
-        if known is None:
-            return True
-        return self.place > known.place[:2] or (self.place == known.place[:2] and self.acceptors != known.acceptors)
 
 
 @final
@@ -68,7 +58,7 @@ class Life:
 
     def __init__(self, node: Node, number: int) -> None:
         self.node = node.uuid
-        self.is_over = False
+        self.is_up = self.is_over = False
         self._of = node
         self._network = node.network
         streams = Streams(node.random.getrandbits(64))
@@ -77,14 +67,12 @@ class Life:
         me = AcceptorId(node.uuid, node.disk.store)
         self.metadata = Metadata(self.store, me, self, streams["metadata"], CATALOGUE)
         self.catalogue = Catalogue(self.metadata, self, self, streams["catalogue"], most_copies=5)
+        self.metadata.on_edits = self._edited
         self.number = number
         self._nursery: trio.Nursery | None = None
         self._heard: dict[bytes, float] = {}  # When each node was last heard.
-        self._said: dict[bytes, dict[bytes, Heard]] = {}  # By register and node.
-        self._heeded: dict[tuple[bytes, bytes], Heard] = {}
-        self._forget_at_s = math.inf  # When all statements are to be looked at again.
-        self._looking: set[bytes] = set()  # Registers that are read because of other nodes' statements.
-        self._news = trio.Event()
+        self._reading: set[bytes] = set()  # Registers that are read because of other nodes' statements.
+        self._asked_at_s: dict[bytes, float] = {}  # By register: the time of the last such read.
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -92,12 +80,13 @@ class Life:
             if self.is_over:
                 return
             await nursery.start(self.metadata.run)
+            self.is_up = True
             self._network.lives[self.node] = self
             self._look_at_itself()
             if self._of.is_busy:
                 nursery.start_soon(self._tend)
-                nursery.start_soon(self._listen)
                 nursery.start_soon(self._gossip)
+                nursery.start_soon(self.catalogue.follower.run)
 
     def end(self) -> None:
         self.is_over = self.store.is_over = True
@@ -145,13 +134,7 @@ class Life:
         await trio.sleep(self._random.uniform(0, 0.05))
         return do()
 
-    def ask_acceptor(
-        self, to: AcceptorId, request: bytes, seen: bytes, complete: Completion[AcceptorReply], *, offer: object = None
-    ) -> None:
-        params: list[Value] = [request, seen]
-        if isinstance(offer, Offer):
-            params += offer.values()
-
+    def ask_acceptor(self, to: AcceptorId, request: bytes, seen: bytes, complete: Completion[AcceptorReply]) -> None:
         def told(value: Value, error: GossipKVError | None) -> None:
             self._look_at_itself()
             match value:
@@ -163,7 +146,7 @@ class Life:
                 case _:
                     complete(error or Unavailable("closed"))
 
-        self._network.tell(self, to.node, Question("register", params, ANSWER_S), told)
+        self._network.tell(self, to.node, Question("register", [request, seen], ANSWER_S), told)
 
     def alive(self) -> Sequence[bytes]:
         """Return the uuids of nodes that seem to be alive, see `Members`."""
@@ -192,8 +175,6 @@ class Life:
     def answer(self, method: str, params: list[Value], told: OnAnswer) -> None:
         async def run() -> None:
             try:
-                if refused is not None:
-                    raise refused
                 value = await self._answer(method, params)
             except GossipKVError as error:
                 told(None, error)
@@ -204,47 +185,36 @@ class Life:
                 self._look_at_itself()
                 told(value, None)
 
-        refused: GossipKVError | None = None
         if self._nursery is not None:
-            try:
-                self._take(method, params)
-            except GossipKVError as why:
-                refused = why
             self._nursery.start_soon(run)
-
-    def _take(self, method: str, params: list[Value]) -> None:
-        """Take a request's offer in the order of arrival, as the peer requests' handler of a node does."""
-        match method, params:
-            case "register", [bytes(request), bytes(), *offer] if offer:
-                self.metadata.append(decode_request(request).register, _offer(offer))
 
     async def _answer(self, method: str, params: list[Value]) -> Value:
         match method, params:
             case "register", [bytes(request)]:
                 return await self.metadata.answer(request)
-            case "register", [bytes(request), bytes(seen), *_]:
+            case "register", [bytes(request), bytes(seen)]:
                 self._of.witness.heard(self.store.disk, seen)
                 reply = await self.metadata.answer(request, seen)
                 return [reply, self.metadata.registers.tell(decode_request(request).register)]
-            case "gossip", [bytes(source), list(rows)]:
-                self._hear(source, rows)
-                return None
-            case "metadata_invite", []:
-                return self.store.disk.store
-            case "metadata_pages", [bytes(register), list(names)]:
-                return [*self.metadata.pages(register, [name for name in names if isinstance(name, bytes)])]
+            case "map_changes", [list(rows), int(wait_ms)]:
+                return await self.metadata.maps.changes(dict(map(position_of, rows)), wait_ms / 1000)
+            case "map_page", [bytes(register), bytes(start)]:
+                return self.metadata.maps.page(register, start)
         return await self._decide(method, params)
 
     async def _decide(self, method: str, params: list[Value]) -> Value:
         match method, params:
-            case "metadata_hold", [bytes(register), *offer]:
-                return [*await self.metadata.hold(register, _offer(offer))]
             case "metadata_transact", [bytes(register), list(sent), int(timeout_ms)]:
                 operations = [decode_operation(one) for one in sent if isinstance(one, bytes)]
                 answers = await self.metadata.transact(register, operations, timeout_ms / 1000)
                 return [[one.operation, int(one.outcome), one.code, one.message] for one in answers]
             case "metadata_look", [bytes(register)]:
                 await self.metadata.quorum_read(register)
+                return None
+            case "metadata_invite", []:
+                return self.store.disk.store
+            case "gossip", [bytes(source), list(servers), list(rows)]:
+                self._hear(source, servers, rows)
                 return None
         raise BadRequest(f"{method}: {params!r:.80}")
 
@@ -262,72 +232,59 @@ class Life:
                         await self.catalogue.grow()
                     if trio.current_time() >= tend_at_s:
                         tend_at_s = trio.current_time() + TEND_S
-                        self._heeded.clear()
                         await self.catalogue.tend()
                         for name in self.catalogue.tables():
                             with contextlib.suppress(GossipKVError):
                                 await self.catalogue.tend_table(name)
             await trio.sleep(STEP_S)
 
-    async def _listen(self) -> None:
-        while True:
-            self._news = trio.Event()
-            with contextlib.suppress(GossipKVError):
-                self._heed()
-            with trio.move_on_after(STEP_S):
-                await self._news.wait()
-            await trio.sleep(STEP_S / 20)
-
     async def _gossip(self) -> None:
         while True:
             await trio.sleep(self._random.uniform(STEP_S / 2, STEP_S))
+            known = self.metadata.known.get(CATALOGUE)
+            servers: list[Value] = [] if known is None else [[one.node, one.store] for one in known.acceptors.new]
             rows: list[Value] = []
-            for register, known in self.metadata.known.items():
-                if not known.head.ended:
-                    place: list[Value] = [0, LIE] if self._of.lies else [known.generation, known.head.config]
-                    rows.append([register, place, [[one.node, one.store] for one in known.acceptors.new]])
+            for register, map_ in self.metadata.known.items():
+                if not map_.ended and happens(self._random, NAMED):
+                    rows.append([register, LIE if self._of.lies else map_.config])
             for node in self._of.others:
-                self._network.tell(self, node, Question("gossip", [self.node, rows], 1.0), _ignore)
+                self._network.tell(self, node, Question("gossip", [self.node, servers, rows], 1.0), _ignore)
 
-    def _hear(self, source: bytes, rows: list[Value]) -> None:
+    def _hear(self, source: bytes, servers: list[Value], rows: list[Value]) -> None:
+        if source not in self.alive():
+            self._heard[source] = trio.current_time()
+            self.catalogue.follower.look()
         self._heard[source] = trio.current_time()
+        if servers and CATALOGUE not in self.metadata.known:
+            hint = Acceptors.of(members_of(servers))
+            self._read_soon(CATALOGUE, lambda: self.metadata.quorum_read(CATALOGUE, hint))
         for row in rows:
             match row:
-                case [bytes(register), [int(generation), int(config)], list(servers)]:
-                    heard = Heard((generation, config), Acceptors.of(members_of(servers)))
+                case [bytes(register), int(config)]:
                     known = self.metadata.known.get(register)
-                    if self._said.get(register, {}).get(source) == heard:
-                        continue
-                    self._said.setdefault(register, {})[source] = heard
-                    if heard.is_news_to(known):
-                        self._news.set()
+                    if known is not None and known.config < config:
+                        self._read_soon(register, partial(self.metadata.look, register, source))
 
-    def _heed(self) -> None:
-        named = self.catalogue.tables().values() if CATALOGUE in self.metadata.known else ()
-        hints: dict[bytes, list[Acceptors]] = {CATALOGUE: []}
-        for table in named:
-            hints[table.id] = [] if table.id in self.metadata.known else [Acceptors.of(table.acceptors)]
-        for register, found in hints.items():
-            for source, heard in self._said.get(register, {}).items():
-                is_news = heard.is_news_to(self.metadata.known.get(register))
-                if self._heeded.get((register, source)) != heard and is_news and register not in self._looking:
-                    self._heeded[register, source] = heard
-                    found.append(heard.acceptors)
-            if found and register not in self._looking and self._nursery is not None:
-                self._looking.add(register)
-                self._nursery.start_soon(self._look, register, found)
-        if trio.current_time() >= self._forget_at_s:
-            self._forget_at_s = math.inf
-            self._heeded.clear()
+    def _read_soon(self, register: bytes, read: Callable[[], Awaitable[KnownMap]]) -> None:
+        """Read a register of which a newer map was seen, one at a time, as `MapWatcher` does."""
 
-    async def _look(self, register: bytes, hints: list[Acceptors]) -> None:
-        for hint in hints:
-            try:
-                await self.metadata.quorum_read(register, hint)
-            except GossipKVError:
-                self._forget_at_s = min(self._forget_at_s, trio.current_time() + RETRY_S)
-        self._looking.discard(register)
-        self._news.set()
+        async def run() -> None:
+            with contextlib.suppress(GossipKVError):
+                await read()
+            self._reading.discard(register)
+
+        now_s = trio.current_time()
+        is_soon = now_s < self._asked_at_s.get(register, -math.inf) + LOOK_S
+        if register not in self._reading and not is_soon and self._nursery is not None:
+            self._reading.add(register)
+            self._asked_at_s[register] = now_s
+            self._nursery.start_soon(run)
+
+    def _edited(self, register: bytes, _edits: Sequence[Edit] | None) -> None:
+        self.catalogue.follower.look_at(register)
+        if register == CATALOGUE:
+            self.catalogue.follower.look()
+        self._look_at_itself()
 
     def _look_at_itself(self) -> None:
         if not self.is_over:
@@ -359,7 +316,7 @@ class Node:
         self.may_found = False
         self.lies = False
         self.crashes = 0.0  # The chance of a crash at each side of a sync.
-        self.life: Life | None = None
+        self._present: Life | None = None
         self.lives = 0
         self.is_wanted = True  # True if it should be up.
         self._wanted = trio.Event()
@@ -370,25 +327,24 @@ class Node:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
             self.lives += 1
-            self.life = Life(self, self.lives)
-            await self.life.run()
-            self.life = None
+            self._present = Life(self, self.lives)
+            await self._present.run()
+            self._present = None
             await trio.sleep(self.random.uniform(0.05, 1.0))
+
+    @property
+    def life(self) -> Life | None:
+        """The present life, once it has started: before, a node answers nobody."""
+        return self._present if self._present is not None and self._present.is_up else None
+
+    def crash(self) -> None:
+        if self._present is not None:
+            self._present.end()
 
     def stop(self) -> None:
         self.is_wanted = False
-        if self.life is not None:
-            self.life.end()
+        self.crash()
 
     def start(self) -> None:
         self.is_wanted = True
         self._wanted.set()
-
-
-def _offer(values: list[Value]) -> Offer:
-    """Decode the offer that a request carries."""
-    match values:
-        case [bytes(source), None | bytes() as base, bytes(root), int(config), list(pages)]:
-            changed = ChangedPages(root, {name_of(page): page for page in pages if isinstance(page, bytes)})
-            return Offer(source, base, changed, config)
-    raise BadRequest(f"no offer: {values!r:.80}")

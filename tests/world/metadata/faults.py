@@ -15,9 +15,10 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.messages import REGISTER_BYTES
 from gossipkv.register.proposal import ChangeEnd
 from gossipkv.register.seen import POSITION, SeenPositions
-from gossipkv.register.space import RECORD
+from gossipkv.register.space import MAP, RECORD
 from tests.world.metadata.chance import happens
 from tests.world.metadata.deciding_node import CATALOGUE
 from tests.world.metadata.store import Disk
@@ -35,7 +36,7 @@ MIN_FORCED: Final = 3  # The fewest acceptors of a register that is forced.
 FORCES: Final = 5  # An operator gives up after this many.
 FORCE_S: Final = 13.0
 FOUND_S: Final = 10.0  # The time in which a store that was put back is found; every node reads the catalogue every 3 s.
-RARE: Final = ("lose a disk", "put a disk back", "force")
+RARE: Final = ("lose a disk", "put a disk back", "damage a map", "force")
 
 
 @final
@@ -59,6 +60,7 @@ class Faults:
             "lie": self._lie,
             "lose a disk": self._lose,
             "put a disk back": self._put_back,
+            "damage a map": self._damage,
             "force": self._force,
         }
         self.kinds = random.sample([kind for kind in self._strikes if kind not in RARE], random.randint(2, 6))
@@ -76,8 +78,7 @@ class Faults:
             await self._strikes[kind](self._random.choice(self._nodes))
 
     async def _crash(self, node: Node) -> None:
-        if node.life is not None:
-            node.life.end()
+        node.crash()
 
     async def _stay_down(self, node: Node) -> None:
         node.stop()
@@ -117,8 +118,7 @@ class Faults:
         node.mood.fails = True
         await trio.sleep(self._random.uniform(0.05, 1))
         node.mood.fails = False
-        if node.life is not None:
-            node.life.end()
+        node.crash()
 
     async def finish(self) -> None:
         """Replace a disk that was put back, once it is found; repeat a force that failed."""
@@ -146,7 +146,7 @@ class Faults:
         async def force(life: Life) -> ProposalOutcome:
             top = self._witness.chains[register].top
             assert top is not None
-            return await life.metadata.registers.force(register, top[1].acceptors.everyone - self._witness.lost)
+            return await life.metadata.registers.force(register, top.value.acceptors.everyone - self._witness.lost)
 
         for _ in range(FORCES):
             if node.life is not None:
@@ -159,8 +159,7 @@ class Faults:
             await trio.sleep(1)
 
     def heal(self) -> None:
-        self._network.cuts.clear()
-        self._network.loss, self._network.delay_s = 0.0, 0.001
+        self._network.heal()
         for node in self._nodes:
             node.mood.is_full, node.mood.fails, node.mood.slow_s, node.crashes, node.lies = (
                 False,
@@ -171,7 +170,7 @@ class Faults:
             )
             node.start()
             if node.life is not None and node.life.store.closed is not None:
-                node.life.end()
+                node.crash()
 
     async def _lose(self, node: Node) -> None:
         """Lose a node's disk, once, if no data is lost for good."""
@@ -191,8 +190,7 @@ class Faults:
         node.disk = Disk(node.uuid, self._random.getrandbits(63) + 1)
         node.may_found = False
         self._witness.disks[AcceptorId(node.uuid, node.disk.store)] = node.disk
-        if node.life is not None:
-            node.life.end()
+        node.crash()
 
     def _sets_with(self, node: Node) -> list[Acceptors]:
         """Return the acceptors of every accepted value in the registers of which a node has a record."""
@@ -234,10 +232,35 @@ class Faults:
         self._witness.lost.add(gone)
         self._witness.put_back.add(gone)
         node.may_found = False
-        if node.life is not None:
-            node.life.end()
+        node.crash()
         node.disk.records = dict(records)
+        self._witness.goes_back(node.disk)
         self._gone_back = node
+
+    async def _damage(self, node: Node) -> None:
+        """Damage an entry of a map on the disk of a node that is down, once, if the other acceptors have the map."""
+        gone, witness = AcceptorId(node.uuid, node.disk.store), self._witness
+        if witness.moves or self._done & {"lose a disk", "damage a map"}:
+            return
+        if not all(acceptors.is_quorum(acceptors.everyone - {gone}) for acceptors in self._sets_with(node)):
+            return
+        node.stop()
+        await trio.sleep(self._random.uniform(0.1, 1))
+        start = len(MAP) + REGISTER_BYTES
+        keys = [
+            key
+            for key in sorted(node.disk.records)
+            if key[: len(MAP)] == MAP and len(key) > start and witness.base(gone, key[len(MAP) : start]).entries
+        ]
+        if keys and node.disk.store == gone.store and "lose a disk" not in self._done and not witness.moves:
+            self._done |= {"lose a disk", "put a disk back", "damage a map"}
+            witness.counts["a map is damaged"] += 1
+            key = self._random.choice(keys)
+            record = bytearray(node.disk.records[key])
+            record[self._random.randrange(len(record))] ^= 1 << self._random.randrange(8)
+            node.disk.records[key] = bytes(record)
+            witness.damages(node.disk, key[len(MAP) : start])
+        node.start()
 
     async def _force(self, node: Node) -> None:
         """Cut one acceptor of three off and force the register to it, once; then reconnect all."""
@@ -245,9 +268,9 @@ class Faults:
             return
         for register in sorted(self._witness.chains):
             top = self._witness.chains[register].top
-            if register == CATALOGUE or top is None or top[2].ended or len(top[1].acceptors.new) < MIN_FORCED:
+            if register == CATALOGUE or top is None or top.map.ended or len(top.value.acceptors.new) < MIN_FORCED:
                 continue
-            survivor = self._random.choice(top[1].acceptors.new)
+            survivor = self._random.choice(top.value.acceptors.new)
             node = next(node for node in self._nodes if node.uuid == survivor.node)
             others = [other.uuid for other in self._nodes if other is not node]
             self._done.add("force")
@@ -263,9 +286,13 @@ class Faults:
                     return await life.metadata.registers.force(register, [survivor])
 
                 self._forced = register, survivor
+                known = self._witness.base(survivor, register).sequence
                 with trio.move_on_after(FORCE_S), contextlib.suppress(GossipKVError):
                     outcome = await life.have(force)
                     self._witness.counts[f"forced {outcome.end.name}"] += 1
                     self._forced = None if outcome.end is ChangeEnd.DONE else self._forced
+                    top = self._witness.chains[register].top
+                    if outcome.end is ChangeEnd.DONE and (top is None or top.map.sequence < known):
+                        self._witness.found("one_chain", f"a force of {register.hex()[:8]} lost transaction {known}")
             self._network.cuts.clear()
             return

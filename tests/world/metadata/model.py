@@ -1,22 +1,45 @@
 """A map as a dictionary: each committed transaction is judged again, by independently written rules.
 
-`operations.judge` decides on pages; this model decides on a dictionary: conflicts, refusals, and the effects of done
-operations.  The functions of operations are shared: they are pure and tested separately.
+`operations.judge` decides on a view of a map; this model decides on a dictionary: conflicts, refusals, and the effects
+of done operations.  The functions of operations are shared: they are pure and tested separately.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.register.metadata.operations import Operation, OperationRefusal
-from gossipkv.register.metadata.pages import MapEntry, OperationOutcome, generation_of, sequence_of
-from gossipkv.register.metadata.tree import LIFE
+from gossipkv.register.metadata.known import (
+    ENTRY,
+    META,
+    OUTCOMES,
+    MapEntry,
+    generation_of,
+    sequence_of,
+    unstamped,
+)
+from gossipkv.register.metadata.operations import (
+    DIGEST_BYTES,
+    LIFE,
+    OPERATION_ID_BYTES,
+    KeptOutcome,
+    Operation,
+    OperationOutcome,
+    OperationRefusal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gossipkv.register.metadata.operations import Functions
-    from gossipkv.register.metadata.tree import MapTree
+
+_ROW_BYTES = OPERATION_ID_BYTES + DIGEST_BYTES + 1
+
+
+class JudgedRow(NamedTuple):
+    """The operations that one transaction has judged."""
+
+    config: int
+    kept: dict[bytes, KeptOutcome]
 
 
 class Content(NamedTuple):
@@ -27,8 +50,27 @@ class Content(NamedTuple):
     entries: dict[bytes, MapEntry]
 
 
-def content_of(tree: MapTree) -> Content:
-    return Content(tree.root.meta, tree.root.version, {entry.key: entry for entry in tree.scan()})
+def content_of(entries: Mapping[bytes, bytes]) -> Content:
+    """Return the content of a register's map: the entries of its table, or of the catalogue."""
+    version, meta = unstamped(entries.get(META, bytes(8)))
+    found = {key[1:]: MapEntry(key[1:], *unstamped(entries[key])) for key in entries if key.startswith(ENTRY)}
+    return Content(meta, version, found)
+
+
+def rows_of(entries: Mapping[bytes, bytes]) -> dict[int, JudgedRow]:
+    """Return the judged operations of each transaction that a map tells."""
+    rows = {}
+    for key, record in sorted(entries.items()):
+        if key.startswith(OUTCOMES):
+            config, data = unstamped(record)
+            assert len(data) % _ROW_BYTES == 0, data
+            parts = [data[at : at + _ROW_BYTES] for at in range(0, len(data), _ROW_BYTES)]
+            kept = {
+                part[:OPERATION_ID_BYTES]: KeptOutcome(OperationOutcome(part[-1]), part[OPERATION_ID_BYTES:-1])
+                for part in parts
+            }
+            rows[int.from_bytes(key[1:], "big")] = JudgedRow(config, kept)
+    return rows
 
 
 @final
@@ -76,15 +118,14 @@ def _judge(
     content: Content, operation: Operation, config: int, functions: Functions
 ) -> tuple[OperationOutcome | None, Mapping[bytes, bytes | None]]:
     base = operation.base
+    function = functions.get((operation.name, operation.version))
     if (
         not base < config
         or sequence_of(config) > sequence_of(base) + LIFE
         or generation_of(base) < generation_of(config)
+        or function is None
     ):
         return None, {}  # The operation could not be judged at all.
-    function = functions.get((operation.name, operation.version))
-    if function is None:
-        return OperationOutcome.REFUSED, {}
     view = _View(content)
     puts: Mapping[bytes, bytes | None] = {}
     is_refused = False

@@ -50,11 +50,21 @@ class Network:
     def __init__(self, random: Random, nursery: trio.Nursery) -> None:
         self.lives: dict[bytes, Life] = {}  # The lives of nodes that are up.
         self.cuts: set[tuple[bytes, bytes]] = set()  # Pairs of source and target.
+        self.frozen: set[bytes] = set()  # Nodes to and from which nothing comes, not even an error.
+        self._healed = trio.Event()
         self.loss = 0.0
         self.delay_s = 0.001
         self.messages = 0
         self._random = random
         self._nursery = nursery
+
+    def heal(self) -> None:
+        """Lose no more messages.  Of those that were lost silently the askers hear now: the connections break."""
+        self.cuts.clear()
+        self.frozen.clear()
+        self.loss, self.delay_s = 0.0, 0.001
+        self._healed.set()
+        self._healed = trio.Event()
 
     def tell(self, source: Life, to: bytes, question: Question, told: OnAnswer) -> None:
         """Ask a node; `told` is called once, unless the asker's life ends first."""
@@ -99,9 +109,9 @@ class Network:
                 await answered.wait()
             if life is not None and await self._passes(to, source.node):
                 value, error = answers[0]
-            elif happens(self._random, 0.5):
-                await trio.sleep_forever()  # The message is lost silently.
             else:
+                if happens(self._random, 0.5):
+                    await self._healed.wait()  # The message is lost silently.
                 error = Unknown("the connection broke")
         if not source.is_over:
             told(_copied(value), None if error is None else from_wire(error.code, error.message, {}))
@@ -112,6 +122,8 @@ class Network:
         if happens(self._random, LATE):
             delay_s *= 100
         await trio.sleep(delay_s)
+        if not self.frozen.isdisjoint((source, to)):
+            await self._healed.wait()
         return (source, to) not in self.cuts and not happens(self._random, self.loss)
 
 

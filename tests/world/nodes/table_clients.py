@@ -20,8 +20,7 @@ from gossipkv.errors import (
     Unknown,
     UnknownDatabase,
 )
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OperationOutcome
+from gossipkv.register.metadata.operations import Operation, OperationOutcome
 from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class TableClients:
         self._is_over = False
         # The latest config id of the catalogue that each machine showed, per disk.
         self._last: dict[tuple[str, int], int] = {}
-        self._roots: dict[int, Value] = {}  # The catalogue's root by config id: every node must show the same.
+        self._digests: dict[int, Value] = {}  # The catalogue's digest by config id: every node must show the same.
         # A table's map by table and config id: every node must show the same.
         self._maps: dict[tuple[str, int], list[Value]] = {}
 
@@ -183,8 +182,8 @@ class TableClients:
 
     def _compare(self, machine: NodeMachine, register: Value, before: int) -> None:
         config = _whole(register, "generation") << 48 | _whole(register, "sequence")
-        root = _field(register, "root")
-        if self._roots.setdefault(config, root) != root:
+        digest = _field(register, "digest")
+        if self._digests.setdefault(config, digest) != digest:
             raise Violation(f"{machine.name} shows another catalogue {config}: it has forked")
         if config < before:
             raise Violation(f"{machine.name} shows the catalogue {config} after {before}")

@@ -149,7 +149,7 @@ class Hopping:
             if cluster.is_range:
                 key = random.choice(SESSION_KEYS)
                 known = node.known.get(cluster.table) if happens(random, 0.5) else None
-                partition = part_of(cluster.register.tree(cluster.table, known), key).partition.id
+                partition = part_of(cluster.register.view(cluster.table, known), key).partition.id
             if happens(random, 0.5):
                 await self._read(name, node, partition, key, wait_s)
             else:

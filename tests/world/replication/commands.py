@@ -12,8 +12,7 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.placement.partition import AssignmentState
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES, Operation, OperationOutcome
 from gossipkv.register.metadata.tables import END_OF_NODES, NODE, decode_node
 from gossipkv.table.controllers.reconciler import parts_of
 from gossipkv.table.rpc.force_join import NOTHING, REFOUND, begins, chosen, copies_of_shard, kept_here, read_kept
@@ -43,7 +42,7 @@ class Operator:
         self._random = random
 
     def named(self) -> Mapping[bytes, NamedNode]:
-        found = self._cluster.register.tree(CATALOGUE).scan(NODE, END_OF_NODES)
+        found = self._cluster.register.view(CATALOGUE).scan(NODE, END_OF_NODES)
         return {entry.key[len(NODE) :]: decode_node(entry.record) for entry in found}
 
     def _of_weight(self) -> list[bytes]:
@@ -87,7 +86,7 @@ class Operator:
         if life is None or table not in life.maps.known:
             return False
         try:
-            parts = [part for part in divisible(life.maps.tree(table)) if not at or part.bounds.has(at[0])]
+            parts = [part for part in divisible(life.maps.view(table)) if not at or part.bounds.has(at[0])]
             if not parts:
                 return False
             part, base = self._random.choice(parts), life.maps.known[table].config
@@ -113,7 +112,7 @@ class Operator:
             kept = chosen(RangeArguments("t", part.bounds.first, "", copy), part.bounds, there)
             await trio.sleep(self._random.choice((0, 0.05, 0.5)))
             known = await life.maps.quorum_read(table)
-            key = next((entry.key for entry in life.maps.tree(table).scan() if entry.record == part.record), None)
+            key = next((entry.key for entry in life.maps.view(table).scan() if entry.record == part.record), None)
             if key is None:
                 return False
             ids = [self._random.getrandbits(40) for _ in range(2)]
@@ -173,7 +172,7 @@ class Operator:
         free = [node for node in cluster.nodes if node.uuid in self._of_weight() and node.uuid not in cluster.lost]
         pairs = [
             (part, node)
-            for part in parts_of(cluster.register.tree(cluster.table))
+            for part in parts_of(cluster.register.view(cluster.table))
             for node in free
             if node.life is not None and node.uuid not in {one.node for one in part.partition.assignments}
         ]
@@ -252,7 +251,7 @@ class Operator:
 
     def _gone(self) -> list[LocalPartition]:
         table, lost = self._cluster.table, self._cluster.lost
-        parts = parts_of(self._cluster.register.tree(table))
+        parts = parts_of(self._cluster.register.view(table))
         return [
             one for one in parts if all(two.node in lost for two in one.partition.assignments if two.state in _HELD)
         ]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gossipkv.placement.partition import Partition
+    from gossipkv.register.metadata.known import MapView
     from gossipkv.register.metadata.operations import Operation
-    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.replica.keys import ReplicaIdentity
     from tests.world.replication.copies import Clock, Dot, Model, Records
     from tests.world.replication.copies import State as Stand
@@ -155,12 +155,12 @@ class Moves:
 
     # # -- decisions ---------------------------------------------------------------------------------------------------
 
-    def changed(self, register: bytes, before: MapTree, after: MapTree, done: Sequence[Operation]) -> None:
+    def changed(self, register: bytes, before: MapView, after: MapView, done: Sequence[Operation]) -> None:
         if register == CATALOGUE:
             return
         settled = _settled(done)
         forced = {one.argument[2] for one in done if (one.name, one.version) == ("unassign", 2)}  # type: ignore[index]  # It was judged.
-        table = decode_table(after.root.meta)
+        table = decode_table(after.meta)
         stands = {entry.key: decode_partition(entry.record) for entry in before.scan()}
         new = {entry.key: decode_partition(entry.record) for entry in after.scan()}
         begun = [one.argument for one in done if one.name == "refound"]
@@ -170,7 +170,7 @@ class Moves:
         for argument in begun:
             self.refounded.begins(*argument[1:3], *argument[5:])  # type: ignore[index]  # It was judged.
         for entry in after.scan():
-            if entry.version == after.root.config:
+            if entry.version == after.config:
                 was, now = stands.get(entry.key), new[entry.key]
                 gone = [one.id for one in was.assignments if one.id in forced] if was is not None else []
                 self.forced.update(before for id_ in gone for before in self.lineage.line(id_))

@@ -25,6 +25,7 @@ from gossipkv.errors import (
     Unknown,
 )
 from gossipkv.placement.measures import MeasureLimits
+from gossipkv.register.metadata.known import keys_of
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.acks import slots_needed
@@ -52,10 +53,11 @@ from tests.world.replication.store import OPTIONS, Disk, Mood, RunningStore
 from tests.world.streams import Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from gossipkv.environment.seam import Environment
+    from gossipkv.register.edits import Edit
     from gossipkv.register.metadata import catalogue
     from gossipkv.register.metadata.known import KnownMap
     from gossipkv.register.metadata.nodes import NodeList
@@ -125,7 +127,7 @@ class Life:
         self._news = trio.Event()
         self._asked_at: dict[bytes, float] = {}
         self.maps = Maps(node.register, self.node, self.random, node.known)
-        self.maps.on_known = self._has_news
+        self.maps.on_edits = self._edited
         self.feeding = feeds_of(self)
         last_hour = WriteStats()
         local = LocalTables(
@@ -222,7 +224,8 @@ class Life:
         except GossipKVError:
             self._of.witness.counts["not adopted"] += 1
 
-    def _has_news(self) -> None:
+    def _edited(self, register: bytes, edits: Sequence[Edit] | None) -> None:
+        self.holding.edited(register, keys_of(edits))
         self._news.set()
 
     async def _hold(self) -> None:

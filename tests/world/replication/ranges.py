@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.register.metadata.known import MapView
     from gossipkv.table.controllers.reconciler import LocalPartition
 
 FIRSTS: Final = (b"", b"3", b"6")  # The first keys of the initial partitions; a run uses the first few.
@@ -20,7 +20,7 @@ SESSION_KEYS: Final = tuple(b"%ds" % ten for ten in range(0, 9, 2))  # Between t
 MAX_CHILDREN: Final = 3
 
 
-def part_of(tree: MapTree, key: bytes) -> LocalPartition:
+def part_of(tree: MapView, key: bytes) -> LocalPartition:
     """Return the partition of a key, by a map."""
     return next(part for part in parts_of(tree) if part.bounds.has(key))
 
@@ -34,7 +34,7 @@ def cuts_of(part: LocalPartition) -> list[bytes]:
     return sorted(key for key in (*KEYS, *SESSION_KEYS) if part.bounds.has(key))[1:]
 
 
-def divisible(tree: MapTree) -> list[LocalPartition]:
+def divisible(tree: MapView) -> list[LocalPartition]:
     """Return the partitions of a map that may be split."""
     return [part for part in parts_of(tree) if _is_at_rest(part) and cuts_of(part)]
 

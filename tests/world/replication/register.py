@@ -1,7 +1,7 @@
 """A simulated METADATA: maps that are decided at one place, and each node's knowledge of them.
 
-The maps are production's trees, and production's operations are judged on them in turn (`register.metadata`); only the
-agreement on their heads is simulated.  A node reads and changes a map while it reaches a majority of the servers.  A
+The maps are production's, and production's operations are judged on them in turn (`register.metadata`); only the
+agreement on their edits is simulated.  A node reads and changes a map while it reaches a majority of the servers.  A
 transaction may be slow, lost, or done without an answer; and a node's knowledge lags.
 """
 
@@ -13,14 +13,13 @@ import trio
 
 from gossipkv.errors import NotReady, Unavailable, UnknownDatabase
 from gossipkv.register.configuration import AcceptorId, Acceptors
+from gossipkv.register.entries import EntryMap
 from gossipkv.register.metadata import partitions, tables
-from gossipkv.register.metadata.head import TRANSACTION_BYTES, MapHead
-from gossipkv.register.metadata.known import KnownMap
+from gossipkv.register.metadata.known import KnownMap, MapView, config_id
 from gossipkv.register.metadata.nodes import Nodes
-from gossipkv.register.metadata.operations import OperationAnswer, judge
-from gossipkv.register.metadata.pages import OperationOutcome, config_id, sequence_of
+from gossipkv.register.metadata.operations import OperationAnswer, OperationOutcome, judge
 from gossipkv.register.metadata.tables import END_OF_NODES, NamedTable, decode_named
-from gossipkv.register.metadata.tree import MapTree
+from gossipkv.register.state import Base
 from gossipkv.replication.replica.token_keys import token_keys
 from tests.world.metadata.chance import happens
 
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
+    from gossipkv.register.edits import Edit
     from gossipkv.register.metadata.nodes import NodeList
     from gossipkv.register.metadata.operations import Functions, Operation
-    from gossipkv.register.metadata.tree import ChangedPages, MapKind
     from tests.world.replication.network import Network
 
 CATALOGUE: Final = bytes(16)  # The catalogue's register, which is the cluster's id.
@@ -47,7 +46,7 @@ class Register:
     """All maps as they are decided."""
 
     def __init__(self, network: Network, random: Random, counts: Counter[str]) -> None:
-        self.heads: dict[bytes, KnownMap] = {}
+        self.maps: dict[bytes, KnownMap] = {}
         self.deaf: set[bytes] = set()  # Nodes that reach none of the servers.
         self.is_unwell = False
         self.is_elsewhere = False  # Its servers are outside the table's nodes, and up.
@@ -56,41 +55,37 @@ class Register:
         self.unanswered = 0  # Transactions with an open answer.
         self.news = trio.Event()  # Set and replaced with each change of a table's map.
         # Called with a register, its map before and now, and the done operations.
-        self.on_changed: Callable[[bytes, MapTree, MapTree, Sequence[Operation]], object] = lambda *_: None
+        self.on_changed: Callable[[bytes, MapView, MapView, Sequence[Operation]], object] = lambda *_: None
         self._servers = Acceptors((), ())
         self._network = network
         self._random = random
         self._counts = counts
-        self._pages: dict[bytes, bytes] = {}
-        self._trees: dict[bytes, MapTree] = {}  # By their roots.
+        self._bases: dict[bytes, Base] = {}
+        self._edits: dict[bytes, list[Sequence[Edit]]] = {}  # The transactions of each map, from the first one.
 
     def serve(self, nodes: Iterable[bytes]) -> None:
         """Make these nodes the servers of all maps."""
         self._servers = Acceptors.of(AcceptorId(node, 1) for node in nodes)
 
-    @staticmethod
-    def _kind(register: bytes) -> tuple[MapKind, Functions]:
-        if register == CATALOGUE:
-            return tables.CATALOGUE, tables.OPERATIONS
-        return partitions.MAP, partitions.OPERATIONS
-
-    def found(self, register: bytes, first: ChangedPages) -> None:
-        self._pages |= first.pages
-        head = MapHead(FIRST, self._random.randbytes(TRANSACTION_BYTES), first.root)
-        self.heads[register] = KnownMap(head, self._servers, 0)
-        kind, _ = self._kind(register)
-        self.on_changed(register, MapTree.empty(kind.name), self.tree(register), ())
+    def found(self, register: bytes, edits: Sequence[Edit]) -> None:
+        self._decide(register, Base(acceptors=self._servers), edits)
+        self.on_changed(register, MapView(EntryMap(), 0), self.view(register), ())
 
     def end(self, register: bytes) -> None:
-        known = self.heads[register]
-        self.heads[register] = known._replace(head=known.head._replace(ended=True))
+        self._decide(register, self._bases[register]._replace(ended=True), ())
 
-    def tree(self, register: bytes, known: KnownMap | None = None) -> MapTree:
+    def _decide(self, register: bytes, before: Base, edits: Sequence[Edit]) -> None:
+        base = self._bases[register] = before.after(edits)
+        self.maps[register] = KnownMap(base)
+        self._edits.setdefault(register, []).append(edits)
+
+    def edits(self, register: bytes, known: KnownMap, newer: KnownMap) -> list[Edit]:
+        """Return the edits that lead from one map to a newer one."""
+        return [edit for edits in self._edits[register][known.sequence : newer.sequence] for edit in edits]
+
+    def view(self, register: bytes, known: KnownMap | None = None) -> MapView:
         """Return a map: the present one, or the known one."""
-        root = (known or self.heads[register]).head.root
-        if root not in self._trees:
-            self._trees[root] = MapTree.opened(self._pages.__getitem__, root, self._kind(register)[0].name)
-        return self._trees[root]
+        return (known or self.maps[register]).view
 
     def reaches(self, node: bytes) -> bool:
         """Return True if a node and a majority of the servers reach each other."""
@@ -103,15 +98,13 @@ class Register:
         return node not in self.deaf and self._servers.is_quorum(reached)
 
     def judge(self, register: bytes, operations: Sequence[Operation]) -> list[OperationAnswer]:
-        known, before = self.heads[register], self.tree(register)
-        if known.head.ended:
+        base, before = self._bases[register], self.view(register)
+        if base.ended:
             raise UnknownDatabase("the table was dropped")
-        config = config_id(0, sequence_of(known.head.config) + 1)
-        judgement = judge(before, operations, config, self._kind(register)[1])
-        if judgement.changed is not None:
-            self._pages |= judgement.changed.pages
-            head = known.head.followed_by(config, self._random.randbytes(TRANSACTION_BYTES), judgement.changed.root)
-            self.heads[register] = known._replace(head=head)
+        functions: Functions = (tables if register == CATALOGUE else partitions).OPERATIONS
+        judgement = judge(before, base.size_bytes, operations, config_id(0, base.sequence + 1), functions)
+        if judgement.edits:
+            self._decide(register, base, judgement.edits)
             self.transactions += 1
             if register != CATALOGUE:
                 self.news.set()
@@ -120,7 +113,7 @@ class Register:
             done = [operation for operation, answer in pairs if answer.outcome is OperationOutcome.DONE]
             for operation, answer in zip(operations, judgement.answers, strict=True):
                 self._counts[f"{operation.name} {answer.outcome.name}"] += 1
-            self.on_changed(register, before, self.tree(register), done)
+            self.on_changed(register, before, self.view(register), done)
         return judgement.answers
 
 
@@ -133,26 +126,25 @@ class Maps:
         self.catalogue = CATALOGUE
         self.known = known
         self.on_forgotten: Callable[[bytes], object] | None = None
-        self.on_known: Callable[[], object] = lambda: None
+        self.on_edits: Callable[[bytes, Sequence[Edit] | None], object] = lambda *_: None
         self._register = register
         self._random = random
 
-    def tree(self, register: bytes) -> MapTree:
+    def view(self, register: bytes) -> MapView:
         """Return a register's map, as known here.  Raises NotReady, UnknownDatabase."""
         known = self.known.get(register)
         if known is None:
             raise NotReady("this node does not know the state of this table yet")
-        if known.head.ended:
+        if known.ended:
             raise UnknownDatabase("the table was dropped")
-        return self._register.tree(register, known)
+        return known.view
 
     def behind(self) -> list[bytes]:
         """Return the registers with newer maps, without ended ones that are forgotten here."""
-        heads = self._register.heads.items()
         return [
             register
-            for register, head in heads
-            if self.known.get(register) != head and (register in self.known or not head.head.ended)
+            for register, newest in self._register.maps.items()
+            if self.known.get(register) is not newest and (register in self.known or not newest.ended)
         ]
 
     async def quorum_read(self, register: bytes) -> KnownMap:
@@ -160,23 +152,23 @@ class Maps:
         await trio.sleep(self._random.uniform(0, 0.01))
         if not self._register.reaches(self.me.node):
             raise Unavailable("too few servers are reached")
-        shown = self._register.heads[register]
+        shown = self._register.maps[register]
         await trio.sleep(self._random.choice((0.001, 0.01, 0.2)) if self._register.is_unwell else 0.001)
         self._learn(register, shown)
-        if shown.head.ended:
+        if shown.ended:
             raise UnknownDatabase("the table was dropped")
         return self.known[register]
 
     def _learn(self, register: bytes, shown: KnownMap) -> None:
         known = self.known.get(register)
-        if known is None or known.place < shown.place:
+        if known is None or known.config < shown.config:
             self.known[register] = shown
-            self.on_known()
+            self.on_edits(register, None if known is None else self._register.edits(register, known, shown))
 
     def forget_ended(self) -> None:
         """Forget dropped tables that the catalogue does not name."""
         named = {table.id for table in tables_of(self).values()}
-        for register in [one for one, known in self.known.items() if known.head.ended and one not in named]:
+        for register in [one for one, known in self.known.items() if known.ended and one not in named]:
             if self.on_forgotten is not None:
                 self.on_forgotten(register)
             del self.known[register]
@@ -201,18 +193,18 @@ class Maps:
         if is_unwell and happens(self._random, LOST):
             await trio.sleep_forever()
         answers = self._register.judge(register, operations)
-        head = self._register.heads[register]
+        newest = self._register.maps[register]
         if is_unwell and happens(self._random, UNANSWERED):
             await trio.sleep_forever()
         await trio.sleep(self._random.choice((0.002, 0.02, 0.2)) if is_unwell else 0.002)
-        self._learn(register, head)
+        self._learn(register, newest)
         return answers
 
 
 def tables_of(maps: Maps) -> Mapping[str, NamedTable]:
     if CATALOGUE not in maps.known:
         return {}
-    return {entry.key.decode(): decode_named(entry.record) for entry in maps.tree(CATALOGUE).scan(END_OF_NODES)}
+    return {entry.key.decode(): decode_named(entry.record) for entry in maps.view(CATALOGUE).scan(END_OF_NODES)}
 
 
 @final

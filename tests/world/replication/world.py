@@ -14,12 +14,11 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.register.metadata import tables
+from gossipkv.register.metadata.known import ENTRY, META, stamped
 from gossipkv.register.metadata.nodes import placed
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
-from gossipkv.register.metadata.partitions import HASH, RANGE, TableMeta, decode_partition, first_body, shard_key
+from gossipkv.register.metadata.operations import OPERATION_ID_BYTES, Operation, OperationOutcome
+from gossipkv.register.metadata.partitions import HASH, RANGE, TableMeta, decode_partition, first_edits, shard_key
 from gossipkv.register.metadata.tables import NamedNode, NamedTable
-from gossipkv.register.metadata.tree import MapTree
 from gossipkv.replication.changes import pages
 from gossipkv.replication.maintenance import range_cleanup
 from gossipkv.replication.replica.acks import ALL, MAJORITY, ONE
@@ -213,17 +212,16 @@ class Cluster:
             hosts = [Assignment(100 * id_ + slot + 1, node, slot, AssignmentState.AVAILABLE) for slot, node in seats]
             made[key] = Partition(id_, tuple(hosts))
         described = TableMeta(self.table, "t", self.kind, self.slots, 0 if self.is_range else count)
-        self.register.found(self.table, first_body(described, made, FIRST))
+        self.register.found(self.table, first_edits(described, made, FIRST))
 
     def _found_catalogue(self, uuids: Sequence[bytes]) -> None:
-        edit = MapTree.empty(tables.CATALOGUE.name).edit(FIRST)
-        servers = self.register.heads[TABLE].acceptors.new
-        edit.put(b"t", NamedTable(TABLE, self.kind, servers, FIRST).encode())
-        for uuid in uuids:
-            edit.put(tables.NODE + uuid, NamedNode(uuid.hex(), "", 1).encode())
-        self.register.found(CATALOGUE, edit.finish())
+        servers = self.register.maps[TABLE].acceptors.new
+        named = {b"t": NamedTable(TABLE, self.kind, servers, FIRST).encode()}
+        named |= {tables.NODE + uuid: NamedNode(uuid.hex(), "", 1).encode() for uuid in uuids}
+        edits = [(ENTRY + key, stamped(FIRST, record)) for key, record in sorted(named.items())]
+        self.register.found(CATALOGUE, [*edits, (META, stamped(FIRST, b""))])
         for node in self.nodes:
-            node.known |= self.register.heads
+            node.known |= self.register.maps
 
     def make_anew(self, table: bytes, first: int) -> None:
         """Drop the table, and make another of the same name on the nodes that hold partitions."""
@@ -232,9 +230,9 @@ class Cluster:
         nodes = sorted({one.node for partition in self.partitions.values() for one in partition.assignments})
         old, self.table = self.table, table
         self._make_table(nodes, first)
-        named = NamedTable(table, self.kind, self.register.heads[table].acceptors.new, FIRST)
+        named = NamedTable(table, self.kind, self.register.maps[table].acceptors.new, FIRST)
         for name, argument in (("remove_table", (b"t", old)), ("add_table", (b"t", *named))):
-            base = self.register.heads[CATALOGUE].config
+            base = self.register.maps[CATALOGUE].config
             operation = Operation(self.streams["tables"].randbytes(OPERATION_ID_BYTES), base, name, 1, argument)
             assert self.register.judge(CATALOGUE, [operation])[0].outcome is OperationOutcome.DONE
 
@@ -249,12 +247,12 @@ class Cluster:
     @property
     def partitions(self) -> dict[int, Partition]:
         return {
-            one.id: one for entry in self.register.tree(self.table).scan() for one in [decode_partition(entry.record)]
+            one.id: one for entry in self.register.view(self.table).scan() for one in [decode_partition(entry.record)]
         }
 
     @property
     def map(self) -> dict[int, Placed]:
-        found = [(entry.version, decode_partition(entry.record)) for entry in self.register.tree(self.table).scan()]
+        found = [(entry.version, decode_partition(entry.record)) for entry in self.register.view(self.table).scan()]
         return {one.id: Placed(version, tuple(hosts_of(one))) for version, one in found}
 
     def begin(self, nursery: trio.Nursery) -> None:
@@ -286,7 +284,7 @@ class Cluster:
         if self.is_range:
             node, other = random.choices(self.nodes, k=2)
             by = random.choice((None, node.known.get(self.table), other.known.get(self.table)))
-            parts = [part for part in parts_of(self.register.tree(self.table, by)) if keys_in(part)]
+            parts = [part for part in parts_of(self.register.view(self.table, by)) if keys_in(part)]
             here = [part for part in parts if any(one.node == node.uuid for one in part.partition.assignments)]
             part = random.choice(here or parts)
             return part.partition.id, node, keys_in(part)
@@ -300,7 +298,7 @@ class Cluster:
         """Return the keys of a partition by the present map."""
         if self.is_range:
             return next(
-                keys_in(part) for part in parts_of(self.register.tree(self.table)) if part.partition.id == partition
+                keys_in(part) for part in parts_of(self.register.view(self.table)) if part.partition.id == partition
             )
         return [b"%d %s" % (self.witness.moves.lineage.shard(partition), key) for key in SHARD_KEYS]
 
@@ -351,7 +349,7 @@ class Cluster:
     @property
     def is_placed(self) -> bool:
         """True if the map is as wanted, with no move under way, as far as that is possible."""
-        named, tree = self.operator.named(), self.register.tree(self.table)
+        named, tree = self.operator.named(), self.register.view(self.table)
         if self.is_short:
             return True
         found = self.partitions.values()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.placement.partition import MAX_FORMER, Assignment, ForcedEnd, Partition
-from gossipkv.register.metadata.operations import UNKNOWN_OPERATION
+from gossipkv.register.metadata.operations import UNSUPPORTED
 from gossipkv.register.metadata.partitions import INVALID, MAX_CHILDREN, NOT_FOUND, shard_key
 from tests.unit.placement.hosted import WHOLE, A, hosted, node
 from tests.unit.register.metadata.test_partitions import RANGES, SHARDS, Map
@@ -200,12 +200,12 @@ def test_who_is_not_settled_holds_a_division_back():
 
 
 def test_shards_are_not_divided():
-    """A key's shard is its hash modulo their number; an unknown version of `divide` is refused too."""
+    """A key's shard is its hash modulo their number; another version of `divide` is not known."""
     table = Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)})
     children = ((shard_key(1), 8, (4, 5, 6)), (shard_key(1) + b"\0", 9, (14, 15, 16)))
     assert table.ask("divide", shard_key(1), 1, children) == INVALID
     assert "hash" in table.words
-    assert Map(RANGES, {b"": WHOLE}).ask("divide", b"", 7, TWO, version=2) == UNKNOWN_OPERATION
+    assert Map(RANGES, {b"": WHOLE}).ask("divide", b"", 7, TWO, version=2) == UNSUPPORTED
 
 
 POINTS = [bytes([one]) for one in range(0, 256, 17)]

@@ -1,4 +1,4 @@
-"""A table's map keeps its invariants through its first body and each operation."""
+"""A table's map keeps its invariants in its first edits and by each operation."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from gossipkv.placement.partition import (
     Partition,
     fault_of,
 )
-from gossipkv.register.metadata.operations import Operation, judge
-from gossipkv.register.metadata.pages import pack
+from gossipkv.register.metadata.packing import pack
 from gossipkv.register.metadata.partitions import (
     HASH,
     INVALID,
-    MAP,
     NOT_FOUND,
     OPERATIONS,
     RANGE,
@@ -33,52 +31,37 @@ from gossipkv.register.metadata.partitions import (
     decode_partition,
     decode_table,
     encode_partition,
-    first_body,
+    first_edits,
     shard_key,
 )
-from gossipkv.register.metadata.tree import check_all, check_change
 from gossipkv.settings.tables import MAX_TTL_MS
 from tests.unit.placement.hosted import WHOLE, A, L, P, hosted, node
-from tests.unit.register.metadata.maps import new_store
+from tests.unit.register.metadata.maps import HeldMap
 
 RANGES = TableMeta(b"r" * 16, "ranges", RANGE, 3, 0)
 SHARDS = TableMeta(b"s" * 16, "shards", HASH, 3, 4)
 GROUPS = ((node(1), node(2), node(3)), (node(4), node(5), node(6)))
 
 
-class Map:
+class Map(HeldMap):
     """A table's map, driven by single operations."""
 
     def __init__(self, table, partitions):
-        self.store = new_store()
-        self.config = 1
-        self.asked = 0
-        self.words = ""
-        first = first_body(table, partitions, 1)
-        check_change(self.store.read, MAP, None, first, 1)
-        self.root = self.store.take(first)
+        super().__init__(OPERATIONS, first_edits(table, partitions, 1), 1)
 
-    def ask(self, name, *argument, version=1):
-        """Judge one operation, based on the head; return its code or outcome, and set `words`."""
-        self.asked += 1
-        operation = Operation(b"%020d" % self.asked, self.config, name, version, argument)
-        judgement = judge(self.store.open(self.root, MAP.name), [operation], self.config + 1, OPERATIONS)
-        self.config += 1
-        check_change(self.store.read, MAP, self.root, judgement.changed, self.config)
-        self.root = self.store.take(judgement.changed)
-        check_all(self.store.read, MAP, self.root)
-        (answer,) = judgement.answers
-        self.words = answer.message
-        return answer.code or answer.outcome.name
+    def judge(self, *operations, config=None):
+        judgement = super().judge(*operations, config=config)
+        for entry in self.view.scan():
+            self.table.check_entry(entry.key, entry.record)
+        return judgement
 
     @property
     def table(self):
-        return decode_table(self.store.open(self.root, MAP.name).root.meta)
+        return decode_table(self.view.meta)
 
     @property
     def partitions(self):
-        entries = self.store.open(self.root, MAP.name).scan()
-        return {entry.key: decode_partition(entry.record) for entry in entries}
+        return {entry.key: decode_partition(entry.record) for entry in self.view.scan()}
 
 
 def test_records_are_read_as_they_were_written():
@@ -152,24 +135,24 @@ def test_what_is_no_partition(fields):
     ],
 )  # fmt: skip
 def test_what_is_no_table(table):
-    """Bad names and numbers out of range are refused, in a record and for a first body."""
+    """Bad names and numbers out of range are refused, in a record and for a first map."""
     with pytest.raises(ProtocolError):
         decode_table(table.encode())
     with pytest.raises(ProtocolError):
-        first_body(table, {b"": WHOLE}, 1)
+        first_edits(table, {b"": WHOLE}, 1)
 
 
 def test_a_partition_that_breaks_an_invariant():
     """No map with such a partition is made or accepted."""
     partition = hosted(7, (1, 0, A), (2, 0, A))
     with pytest.raises(ProtocolError):
-        first_body(RANGES, {b"": partition}, 1)
+        first_edits(RANGES, {b"": partition}, 1)
     with pytest.raises(ProtocolError, match="the partition at"):
         RANGES.check_entry(b"", encode_partition(partition))
 
 
-def test_a_first_body_tiles_the_key_space():
-    """A first body tiles from the lowest key on or shard by shard, and nothing moves in it."""
+def test_a_first_edits_tiles_the_key_space():
+    """A first map tiles from the lowest key on or shard by shard, and nothing moves in it."""
     other = WHOLE._replace(id=8)
     Map(RANGES, {b"": WHOLE, b"m": other})
     assert list(Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)}).partitions) == [
@@ -184,7 +167,7 @@ def test_a_first_body_tiles_the_key_space():
         (RANGES, {b"": WHOLE, b"m": WHOLE}, "two partitions have the same id"),
     ):  # fmt: skip
         with pytest.raises(ProtocolError, match=words):
-            first_body(table, partitions, 1)
+            first_edits(table, partitions, 1)
 
 
 def test_a_move_from_its_beginning_to_its_end():
@@ -333,7 +316,7 @@ ASKED = st.one_of(
 
 @given(st.lists(ASKED, max_size=20))
 def test_no_operation_breaks_an_invariant(asked):
-    """After any operations a checking server accepts the map, and every key has a partition."""
+    """After any operations every key has a partition that keeps its invariants."""
     table = Map(RANGES, {b"": hosted(1, (1, 0, A), (2, 1, A)), b"m": hosted(2, (1, 0, A), (2, 1, A))})
     for told in asked:
         before = table.partitions

@@ -6,11 +6,9 @@ import pytest
 
 from gossipkv.errors import ProtocolError
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.metadata.operations import Operation, judge
-from gossipkv.register.metadata.pages import pack
+from gossipkv.register.metadata.packing import pack
 from gossipkv.register.metadata.partitions import INVALID
 from gossipkv.register.metadata.tables import (
-    CATALOGUE,
     EXISTS,
     NODE,
     OPERATIONS,
@@ -20,32 +18,22 @@ from gossipkv.register.metadata.tables import (
     decode_named,
     decode_node,
 )
-from gossipkv.register.metadata.tree import check_all, check_change
-from tests.unit.register.metadata.maps import new_store, put_all
+from tests.unit.register.metadata.maps import HeldMap
 
 ACCEPTORS = ((b"a" * 16, 1), (b"b" * 16, 2))
 ONE, OTHER = b"1" * 16, b"2" * 16
 TABLE = NamedTable(ONE, "hash", tuple(AcceptorId(*one) for one in ACCEPTORS), 5)
 
 
-class Catalogue:
+class Catalogue(HeldMap):
     """A catalogue, driven by transactions of a few operations."""
 
     def __init__(self):
-        self.store, self.root, self.config, self.asked = new_store(), None, 0, 0
+        super().__init__(OPERATIONS)
 
-    def ask(self, *told, base=None):
+    def run(self, *told, base=None):
         """Judge these in one transaction, each based on the head; return codes or outcomes."""
-        operations = []
-        for name, *argument in told:
-            self.asked += 1
-            at = self.config if base is None else base
-            operations.append(Operation(b"%020d" % self.asked, at, name, 1, tuple(argument)))
-        judgement = judge(self.store.open(self.root, CATALOGUE.name), operations, self.config + 1, OPERATIONS)
-        check_change(self.store.read, CATALOGUE, self.root, judgement.changed, self.config + 1)
-        self.root, self.config = self.store.take(judgement.changed), self.config + 1
-        check_all(self.store.read, CATALOGUE, self.root)
-        return [answer.code or answer.outcome.name for answer in judgement.answers]
+        return self.codes(*[self.operation(name, *argument, base=base) for name, *argument in told])
 
     @property
     def tables(self):
@@ -56,7 +44,7 @@ class Catalogue:
         return {key[1:]: decode_node(record) for key, record in self.scan() if key[:1] == NODE}
 
     def scan(self):
-        return [(entry.key, entry.record) for entry in self.store.open(self.root, CATALOGUE.name).scan()]
+        return [(entry.key, entry.record) for entry in self.view.scan()]
 
 
 def added(name, id_):
@@ -89,22 +77,22 @@ def test_tables_come_and_go():
     """Repetitions are DONE; the old table's end does not touch a new table of the name."""
     catalogue = Catalogue()
     for _ in range(2):
-        assert catalogue.ask(added(b"t", ONE)) == ["DONE"]
+        assert catalogue.run(added(b"t", ONE)) == ["DONE"]
         assert catalogue.tables == {b"t": TABLE}
     for _ in range(2):
-        assert catalogue.ask(("remove_table", b"t", ONE)) == ["DONE"]
+        assert catalogue.run(("remove_table", b"t", ONE)) == ["DONE"]
         assert catalogue.tables == {}
-    assert catalogue.ask(added(b"t", OTHER)) == ["DONE"]
-    assert catalogue.ask(("remove_table", b"t", ONE)) == ["DONE"]
+    assert catalogue.run(added(b"t", OTHER)) == ["DONE"]
+    assert catalogue.run(("remove_table", b"t", ONE)) == ["DONE"]
     assert catalogue.tables[b"t"].id == OTHER
 
 
 def test_of_two_creators_one_gets_conflict():
     """The conflict occurs within a transaction and in the next; with the table in sight it is a refusal."""
     catalogue = Catalogue()
-    assert catalogue.ask(added(b"t", ONE), added(b"t", OTHER), added(b"u", OTHER)) == ["DONE", "CONFLICT", "DONE"]
-    assert catalogue.ask(added(b"t", OTHER), base=0) == ["CONFLICT"]
-    assert catalogue.ask(added(b"t", OTHER)) == [EXISTS]
+    assert catalogue.run(added(b"t", ONE), added(b"t", OTHER), added(b"u", OTHER)) == ["DONE", "CONFLICT", "DONE"]
+    assert catalogue.run(added(b"t", OTHER), base=0) == ["CONFLICT"]
+    assert catalogue.run(added(b"t", OTHER)) == [EXISTS]
     assert {name: one.id for name, one in catalogue.tables.items()} == {b"t": ONE, b"u": OTHER}
 
 
@@ -120,18 +108,8 @@ def test_of_two_creators_one_gets_conflict():
 def test_what_is_refused(told):
     """Bad names and malformed arguments are refused."""
     catalogue = Catalogue()
-    assert catalogue.ask(told) == [INVALID]
+    assert catalogue.run(told) == [INVALID]
     assert catalogue.tables == {}
-
-
-@pytest.mark.parametrize(
-    ("puts", "meta"), [({b"a b": TABLE.encode()}, b""), ({b"t": b"other"}, b""), ({b"t": TABLE.encode()}, b"meta")]
-)
-def test_what_a_server_does_not_take(puts, meta):
-    store = new_store()
-    changed = put_all(store.open(None, CATALOGUE.name), 1, puts, meta=meta)
-    with pytest.raises(ProtocolError):
-        check_change(store.read, CATALOGUE, None, changed, 1)
 
 
 def put_in(number, *, weight=1, replaced=None, stay=0):
@@ -146,17 +124,17 @@ def uuid(number):
 def test_nodes_come_and_go():
     """Repetitions are DONE, a lost node stays lost, and a table of any name is independent of nodes."""
     catalogue = Catalogue()
-    catalogue.ask(added(b"t", ONE), put_in(1), put_in(2))
+    catalogue.run(added(b"t", ONE), put_in(1), put_in(2))
     for _ in range(2):
-        assert catalogue.ask(put_in(1, weight=3)) == ["DONE"]
+        assert catalogue.run(put_in(1, weight=3)) == ["DONE"]
         assert catalogue.nodes == {uuid(1): NamedNode("n1", "rack", 3), uuid(2): NamedNode("n2", "rack", 1)}
-    assert catalogue.ask(("remove_node", uuid(1), False, 2)) == [TOO_FEW]
+    assert catalogue.run(("remove_node", uuid(1), False, 2)) == [TOO_FEW]
     for is_gone, weight in ((False, 0), (False, 0), (True, None), (False, None)):
-        assert catalogue.ask(("remove_node", uuid(1), is_gone, 1)) == ["DONE"]
+        assert catalogue.run(("remove_node", uuid(1), is_gone, 1)) == ["DONE"]
         assert catalogue.nodes[uuid(1)] == NamedNode("n1", "rack", weight)
-    assert catalogue.ask(("remove_node", uuid(2), False, 1)) == [TOO_FEW]
-    assert catalogue.ask(("remove_node", uuid(9), True, 0)) == ["DONE"]
-    assert catalogue.ask(put_in(1)) == ["DONE"]
+    assert catalogue.run(("remove_node", uuid(2), False, 1)) == [TOO_FEW]
+    assert catalogue.run(("remove_node", uuid(9), True, 0)) == ["DONE"]
+    assert catalogue.run(put_in(1)) == ["DONE"]
     assert {node.weight for node in catalogue.nodes.values()} == {1}
     assert catalogue.tables == {b"t": TABLE}
 
@@ -164,26 +142,26 @@ def test_nodes_come_and_go():
 def test_a_node_takes_the_place_of_another():
     """A replacement is one step, so the number of nodes stays."""
     catalogue = Catalogue()
-    catalogue.ask(put_in(1), put_in(2))
+    catalogue.run(put_in(1), put_in(2))
     for is_gone, weight in ((False, 0), (True, None)):
         for _ in range(2):
-            assert catalogue.ask(put_in(3, replaced=(uuid(1), is_gone), stay=2)) == ["DONE"]
+            assert catalogue.run(put_in(3, replaced=(uuid(1), is_gone), stay=2)) == ["DONE"]
             assert {int(key): node.weight for key, node in catalogue.nodes.items()} == {1: weight, 2: 1, 3: 1}
-    assert catalogue.ask(put_in(2, replaced=(uuid(3), False), stay=2)) == [TOO_FEW]
-    assert catalogue.ask(put_in(2, replaced=(uuid(3), False), stay=1)) == ["DONE"]
+    assert catalogue.run(put_in(2, replaced=(uuid(3), False), stay=2)) == [TOO_FEW]
+    assert catalogue.run(put_in(2, replaced=(uuid(3), False), stay=1)) == ["DONE"]
 
 
 def test_two_who_take_the_last_but_one_out():
     """Each removal saw enough nodes, but both together leave too few, so the second conflicts."""
     catalogue = Catalogue()
-    catalogue.ask(put_in(1))
-    catalogue.ask(put_in(2))
-    catalogue.ask(put_in(3))
+    catalogue.run(put_in(1))
+    catalogue.run(put_in(2))
+    catalogue.run(put_in(3))
     base = catalogue.config
-    assert catalogue.ask(("remove_node", uuid(1), False, 2), base=base) == ["DONE"]
-    assert catalogue.ask(("remove_node", uuid(2), False, 2), base=base) == ["CONFLICT"]
-    assert catalogue.ask(put_in(4, replaced=(uuid(2), True), stay=2), base=base) == ["CONFLICT"]
-    assert catalogue.ask(("remove_node", uuid(2), True, 2)) == [TOO_FEW]
+    assert catalogue.run(("remove_node", uuid(1), False, 2), base=base) == ["DONE"]
+    assert catalogue.run(("remove_node", uuid(2), False, 2), base=base) == ["CONFLICT"]
+    assert catalogue.run(put_in(4, replaced=(uuid(2), True), stay=2), base=base) == ["CONFLICT"]
+    assert catalogue.run(("remove_node", uuid(2), True, 2)) == [TOO_FEW]
 
 
 @pytest.mark.parametrize(
@@ -201,6 +179,6 @@ def test_two_who_take_the_last_but_one_out():
 def test_what_is_no_node(told):
     """Fields that are missing, of another type or out of range are refused."""
     catalogue = Catalogue()
-    catalogue.ask(put_in(1))
-    assert catalogue.ask(told) == [INVALID]
+    catalogue.run(put_in(1))
+    assert catalogue.run(told) == [INVALID]
     assert [*catalogue.nodes] == [uuid(1)]

@@ -1,185 +1,200 @@
-"""Three servers batch operations, detect conflicts by partition, and find outcomes by id."""
+"""Three servers gather operations, detect conflicts by partition, and find outcomes by id."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
+from functools import partial
 
 import pytest
 import trio
 
-from gossipkv.errors import NotReady, Overloaded, Unavailable, UnknownDatabase
-from gossipkv.register.messages import RequestKind, decode_request
-from gossipkv.register.metadata.head import decode_head
-from gossipkv.register.metadata.ledger import MAX_PINS
-from gossipkv.register.metadata.pages import OperationOutcome, config_id, sequence_of
-from gossipkv.register.metadata.tree import MapTree
+from gossipkv.errors import NotReady, Unavailable, UnknownDatabase
+from gossipkv.register.edits import MAX_TAIL_BYTES, decode_value
+from gossipkv.register.metadata import partitions
+from gossipkv.register.metadata.catalogue import WantedTable
+from gossipkv.register.metadata.known import config_id
+from gossipkv.register.metadata.operations import MAX_RECORD_BYTES, UNSUPPORTED, Edits
+from gossipkv.register.metadata.partitions import RANGE, decode_partition
 from tests.unit.register.metadata.quiet_nodes import quiet
 from tests.world.metadata.deciding_node import CATALOGUE
 
 
-async def one(nodes, letter, table, operation, timeout_s=10):
-    """Return the outcome of one operation at a server."""
-    (answer,) = await nodes[letter].metadata.transact(table.id, [operation], timeout_s)
-    return answer.outcome
-
-
-async def test_a_burst(autojump_clock):
-    """A thousand operations need about 21 transactions, and each is answered."""
-    async with quiet() as nodes:
-        await nodes.found()
-        table = await nodes.table()
-        before = sequence_of(nodes["a"].metadata.known[table.id].config)
-        wanted = [nodes.nothing("a", table) for _ in range(1000)]
-        answers = await nodes["a"].metadata.transact(table.id, wanted, 30)
-        assert [answer.operation for answer in answers] == [operation.id for operation in wanted]
-        assert Counter(answer.outcome for answer in answers) == {OperationOutcome.DONE: 1000}
-        known = await nodes["b"].metadata.quorum_read(table.id)
-        assert 21 <= sequence_of(known.config) - before <= 25
+async def test_a_thousand_divisions_take_two_transactions(autojump_clock):
+    """Up to 512 operations, or 256 KiB of edits, share a ballot, and each is answered."""
+    async with quiet(founded="abc") as nodes:
+        keys = [b"", *(b"%016d" % number for number in range(1, 1000))]
+        table = await nodes["a"].catalogue.create(WantedTable("t", RANGE, 3, keys), bytes(20))
+        before = await nodes.metadata("a").quorum_read(table.id)
+        draw = partial(nodes.random.getrandbits, 63)
+        divisions = []
+        for entry in before.view.scan():
+            parent = decode_partition(entry.record)
+            children = tuple(
+                (first, draw(), tuple(draw() for _ in parent.assignments)) for first in (entry.key, entry.key + b"\0")
+            )
+            divisions.append(nodes.operation("a", table.id, "divide", entry.key, parent.id, children))
+        chain = nodes.witness.chain(table.id)
+        ballots = len(chain.values)
+        answers = await nodes.metadata("a").transact(table.id, divisions, 30)
+        assert [answer.operation for answer in answers] == [operation.id for operation in divisions]
+        assert Counter(answer.outcome.name for answer in answers) == {"DONE": 1000}
+        after = await nodes.metadata("b").quorum_read(table.id)
+        assert (after.sequence - before.sequence, len(after.view)) == (2, 2000)
+        assert len(chain.values) - ballots <= 3
 
 
 async def test_conflicts_go_by_partition(autojump_clock):
     """Operations on different partitions are re-based; the second on the same one conflicts, at any server."""
-    async with quiet() as nodes:
-        await nodes.found()
+    async with quiet(founded="abc") as nodes:
         table = await nodes.table()
         first, same, other = nodes.assign("a", table), nodes.assign("a", table), nodes.assign("a", table, shard=1)
-        assert await one(nodes, "a", table, first) is OperationOutcome.DONE
-        assert await one(nodes, "b", table, same) is OperationOutcome.CONFLICT
-        assert await one(nodes, "c", table, other) is OperationOutcome.DONE
-        assert await one(nodes, "b", table, first) is OperationOutcome.DONE  # A repetition.
+        told = [await nodes.ask(*of) for of in (("a", table.id, first), ("b", table.id, same), ("c", table.id, other))]
+        assert told == ["DONE", "CONFLICT", "DONE"]
+        assert await nodes.ask("b", table.id, first) == "DONE", "a repetition"
 
 
 @pytest.mark.parametrize("lost", ["the answers", "the questions"])
-async def test_an_unknown_swap_is_found_by_its_id(autojump_clock, lost):
-    """A coordinator is cut off during accept; all later requests see the same outcome."""
-    async with quiet() as nodes:
-        await nodes.found()
+async def test_an_unknown_transaction_is_found_by_its_operations(autojump_clock, lost):
+    """A server is cut off during accept; all later requests see the same outcome."""
+    async with quiet(founded="abc") as nodes:
         table = await nodes.table()
         operation = nodes.assign("a", table)
-        here, others = nodes["a"].node, [nodes[letter].node for letter in "bc"]
-        tell = nodes.network.tell
-
-        def cut(source, to, question, told):
-            is_accept = question.method == "register" and decode_request(question.params[0]).kind is RequestKind.ACCEPT
-            if source.node == here and is_accept:
-                ways = {(other, here) for other in others}
-                nodes.network.cuts |= ways if lost == "the answers" else {(to, source) for source, to in ways}
-            tell(source, to, question, told)
-
-        nodes.network.tell = cut
-        assert await one(nodes, "a", table, operation, timeout_s=4) is OperationOutcome.UNKNOWN
-        nodes.network.tell = tell
-        known = nodes["a"].metadata.known[table.id]
-        asked = await nodes["b"].metadata.outcome(table.id, operation.id, operation.base)
-        assert asked is (OperationOutcome.DONE if lost == "the answers" else OperationOutcome.UNKNOWN)
-        nodes.network.cuts.clear()
-        assert await one(nodes, "c", table, operation) is OperationOutcome.DONE
-        looked = await nodes["a"].metadata.quorum_read(table.id)
-        assert sequence_of(looked.config) == sequence_of(known.config) + 1, "it is done once"
+        with nodes.cut_at_accept("a", "bc", answers=lost == "the answers"):
+            assert await nodes.ask("a", table.id, operation, timeout_s=4) == "UNKNOWN"
+        before = nodes.known("a", table.id).sequence
+        asked = await nodes.metadata("b").outcome(table.id, operation.id, operation.base)
+        assert asked.name == ("DONE" if lost == "the answers" else "UNKNOWN")
+        nodes.hush("")
+        assert await nodes.ask("c", table.id, operation) == "DONE"
+        after = await nodes.metadata("a").quorum_read(table.id)
+        assert after.sequence == before + 1, "it is done once"
 
 
-async def test_nobody_accepts_a_head_without_its_pages(autojump_clock):
-    """Therefore a majority has the map of every chosen head."""
-    async with quiet() as nodes:
-        await nodes.found()
+async def test_no_server_accepts_a_transaction_without_the_map_before_it(autojump_clock):
+    """Therefore a majority has the map of every decided value."""
+    async with quiet(founded="abc") as nodes:
+        table = await nodes.table(shards=4)
+        nodes.hush("c")
+        for shard in range(3):
+            assert await nodes.ask("a", table.id, nodes.assign("a", table, shard)) == "DONE"
+        nodes.hush("b")
+        nodes.deaf = {("a", "map_changes"), ("a", "map_page")}
+        before = nodes.metadata("c").registers.record(table.id).accepted
+        assert await nodes.ask("a", table.id, nodes.assign("a", table, shard=3), timeout_s=4) == "UNKNOWN"
+        assert nodes.metadata("c").registers.record(table.id).accepted == before
+        nodes.deaf.clear()
+        assert await nodes.ask("a", table.id, nodes.assign("a", table, shard=3)) in {"DONE", "CONFLICT"}
+
+
+async def test_a_long_tail_is_decided_before_another_transaction_joins_it(autojump_clock, monkeypatch):
+    """So the undecided part of a value stays small while servers fail in a row."""
+    fill = {("fill", 1): lambda view, argument: Edits({argument[0]: bytes(MAX_RECORD_BYTES)})}
+    monkeypatch.setattr(partitions, "OPERATIONS", partitions.OPERATIONS | fill)
+    async with quiet(founded="abc") as nodes:
         table = await nodes.table()
-        nodes.hide("b", "c")
-        before = nodes["a"].metadata.known[table.id].head
-        assert await one(nodes, "a", table, nodes.assign("a", table), timeout_s=4) is OperationOutcome.UNKNOWN
-        for letter in "bc":
-            record = nodes[letter].metadata.registers.record(table.id)
-            assert decode_head(record.value.payload) == before
-        nodes.show()
-        assert await one(nodes, "a", table, nodes.assign("a", table, shard=1)) is OperationOutcome.DONE
+
+        def filling(letter):
+            keys = [b"%s%02d" % (letter.encode(), number) for number in range(12)]
+            return [nodes.operation(letter, table.id, "fill", key) for key in keys]
+
+        with nodes.cut_at_accept("a", "bc"):  # It alone accepts the transaction.
+            await nodes.metadata("a").transact(table.id, filling("a"), 4)
+        nodes.hush("c")
+        answers = await nodes.metadata("b").transact(table.id, filling("b"), 10)
+        assert {answer.outcome.name for answer in answers} == {"DONE"}
+        values = [decode_value(value.payload) for value in nodes.witness.chain(table.id).values.values()]
+        sizes = [[len(edits_of(one)) for one in value.tail if one.sequence > value.decided] for value in values]
+        assert [*map(len, sizes)] == [1] * len(sizes), sizes
+        assert max(sizes)[0] > MAX_TAIL_BYTES
+        await nodes.read(table.id)
+        assert [entry.key for entry in nodes.metadata("a").view(table.id).scan(b"a")] == [
+            one.argument[0] for letter in "ab" for one in filling(letter)
+        ]
 
 
-async def test_who_has_written_last_asks_each_other_server_once(autojump_clock):
-    """Pages of the new head go along with the request, and no server fetches them."""
-    async with quiet() as nodes:
-        await nodes.found()
+def edits_of(transaction):
+    return b"".join(key + (record or b"") for key, record in transaction.edits)
+
+
+async def test_an_operation_that_one_server_does_not_know_is_done_by_another(autojump_clock, monkeypatch):
+    """A server of an older program answers UNSUPPORTED and records nothing; if all do, so is the answer."""
+    async with quiet(founded="abc") as nodes:
+        table = await nodes.table()
+        operation = nodes.operation("a", table.id, "burn", b"key")
+        before = nodes.known("a", table.id).config
+        (answer,) = await nodes["a"].catalogue.transact(table.id, [operation])
+        assert (answer.outcome.name, answer.code) == ("UNKNOWN", UNSUPPORTED)
+        await nodes.read(table.id)
+        assert nodes.known("a", table.id).config == before
+        with monkeypatch.context() as newer:
+            burn = {("burn", 1): lambda view, argument: Edits({argument[0]: b""})}
+            newer.setattr(partitions, "OPERATIONS", partitions.OPERATIONS | burn)
+            await nodes.restart("c")
+            await nodes.read(table.id)
+            assert await nodes.ask("c", table.id, nodes.nothing("c", table)) == "DONE"
+        (answer,) = await nodes["a"].catalogue.transact(table.id, [operation])
+        assert answer.outcome.name == "DONE"
+        await nodes.read(table.id)
+        assert nodes.metadata("a").view(table.id).get(b"key") is not None
+        (answer,) = await nodes.metadata("a").transact(table.id, [operation], 5)
+        assert answer.outcome.name == "DONE", "the outcome stands in the map"
+
+
+async def test_a_stream_asks_each_other_server_once(autojump_clock):
+    """The edits go along with the request, so no server fetches them."""
+    async with quiet(founded="abc") as nodes:
         table = await nodes.table(shards=3)
-        for shard in range(2):
-            assert await one(nodes, "a", table, nodes.assign("a", table, shard=shard)) is OperationOutcome.DONE
-        await trio.sleep(1)  # A majority is enough for a transaction, so its last request may still be on its way.
-        nodes.asked.clear()
-        assert await one(nodes, "a", table, nodes.assign("a", table, shard=2)) is OperationOutcome.DONE
-        await trio.sleep(1)
+        await trio.sleep(1)  # Acceptors ask whether the table's creation is decided.
+        for shard in range(3):
+            nodes.asked.clear()
+            assert await nodes.ask("a", table.id, nodes.assign("a", table, shard)) == "DONE"
+            await trio.sleep(0.15)  # A majority is enough, so the last request may still be on its way.
         assert sorted(nodes.asked) == [("b", "register"), ("c", "register")]
 
 
-async def test_a_coordinator_whose_store_is_late_is_not_needed(autojump_clock):
+async def test_a_server_whose_store_is_late_is_not_needed(autojump_clock):
     """A majority of the other servers has the map."""
-    async with quiet() as nodes:
-        await nodes.found()
+    async with quiet(founded="abc") as nodes:
         table = await nodes.table()
         nodes.nodes["a"].mood.slow_s = 6.0
-        assert await one(nodes, "a", table, nodes.assign("a", table), timeout_s=4) is OperationOutcome.DONE
-        nodes.network.cuts |= {(nodes["a"].node, nodes[letter].node) for letter in "bc"}
-        assert await one(nodes, "b", table, nodes.assign("b", table, shard=1)) is OperationOutcome.DONE
+        assert await nodes.ask("a", table.id, nodes.assign("a", table), timeout_s=4) == "DONE"
+        nodes.cut("a", "bc")
+        assert await nodes.ask("b", table.id, nodes.assign("b", table, shard=1)) == "DONE"
 
 
-async def test_a_coordinator_that_holds_too_many_maps_asks_nobody(autojump_clock):
-    """None of these maps was chosen."""
-    async with quiet() as nodes:
-        await nodes.found()
+async def test_the_life_of_an_operation_ends(autojump_clock):
+    """An operation is refused for good after 64 sequences; with a base above the map's it is unknown."""
+    async with quiet("a", founded="a") as nodes:
         table = await nodes.table()
-        before = nodes["b"].metadata.known[table.id].head
-        await full(nodes, table)
-        nodes.asked.clear()
-        assert await one(nodes, "a", table, nodes.assign("a", table), timeout_s=4) is OperationOutcome.UNKNOWN
-        looked = await nodes["b"].metadata.quorum_read(table.id)
-        assert looked.head == before
-        assert await one(nodes, "b", table, nodes.assign("b", table)) is OperationOutcome.DONE
-
-
-async def full(nodes, table):
-    """Fill a server with as many unchosen maps as it may hold."""
-    above = nodes["a"].metadata.known[table.id].head.config + 1000
-    with contextlib.suppress(Overloaded):
-        for config in range(above, above + MAX_PINS):
-            await nodes["a"].metadata.pin(table.id, MapTree.empty("partitions").edit(config).finish(), config)
-
-
-async def test_its_life_ends(autojump_clock):
-    """An operation is refused for good after 64 sequences; with a base above the head it is unknown."""
-    async with quiet("a") as nodes:
-        await nodes.found("a")
-        table = await nodes.table()
-        old = nodes.assign("a", table)
+        old, metadata = nodes.assign("a", table), nodes.metadata("a")
         for _ in range(64):
-            assert await nodes["a"].metadata.outcome(table.id, old.id, old.base) is OperationOutcome.UNKNOWN
-            assert await one(nodes, "a", table, nodes.nothing("a", table)) is OperationOutcome.DONE
-            await nodes["a"].metadata.quorum_read(table.id)
-        assert await nodes["a"].metadata.outcome(table.id, old.id, old.base) is OperationOutcome.REFUSED
-        assert await one(nodes, "a", table, old) is OperationOutcome.REFUSED
+            assert (await metadata.outcome(table.id, old.id, old.base)).name == "UNKNOWN"
+            assert await nodes.ask("a", table.id, nodes.nothing("a", table)) == "DONE"
+            await nodes.read(table.id)
+        assert (await metadata.outcome(table.id, old.id, old.base)).name == "REFUSED"
+        assert await nodes.ask("a", table.id, old) == "REFUSED"
         ahead = nodes.assign("a", table, base=config_id(0, 5000))
-        assert await one(nodes, "a", table, ahead, timeout_s=1) is OperationOutcome.UNKNOWN
+        assert await nodes.ask("a", table.id, ahead, timeout_s=1) == "UNKNOWN"
 
 
-async def test_who_is_no_server_says_so(autojump_clock):
+async def test_a_node_that_is_no_server_says_so(autojump_clock):
     """The refusal comes at once, also from a former server, and the catalogue finds the servers."""
-    async with quiet("abcd") as nodes:
-        await nodes.found()
-        table = await nodes.table("a", replication=1)
-        servers = [letter for letter in "abcd" if nodes[letter].metadata.me in table.acceptors]
-        (stranger,) = set("abcd") - set(servers)
-        goes, *stay = servers
+    async with quiet("abcd", founded="abc") as nodes:
+        table = await nodes.table()
+        goes, *stay = nodes.deciders(table.id)
+        (stranger,) = {*"abcd"} - {goes, *stay}
         operation = nodes.nothing(stranger, table)
         with trio.fail_after(1), pytest.raises(NotReady, match="not a metadata server"):
-            await nodes[stranger].metadata.transact(table.id, [operation], 10)
-        left = [nodes[letter].metadata.me for letter in stay]
-        await nodes[stay[0]].catalogue.reconfigure(table.id, left)
-        assert nodes[goes].metadata.me in nodes[goes].metadata.known[table.id].acceptors.new
+            await nodes.metadata(stranger).transact(table.id, [operation], 10)
+        await nodes[stay[0]].catalogue.reconfigure(table.id, [nodes.metadata(letter).me for letter in stay])
         with trio.fail_after(2):
             (answer,) = await nodes[goes].catalogue.transact(table.id, [operation])
-        assert answer.outcome is OperationOutcome.DONE
+        assert answer.outcome.name == "DONE"
 
 
 async def test_a_dropped_table(autojump_clock):
     """The caller gets UnknownDatabase, and no outcome."""
-    async with quiet() as nodes:
-        await nodes.found()
+    async with quiet(founded="abc") as nodes:
         table = await nodes.table()
         operation = nodes.nothing("b", table)
         await nodes["a"].catalogue.drop("t", bytes(20))
@@ -189,12 +204,34 @@ async def test_a_dropped_table(autojump_clock):
 
 async def test_a_store_that_closes_in_the_middle(autojump_clock):
     """A caller gets UNKNOWN, a reader the reason, no call hangs, and other servers go on."""
-    async with quiet() as nodes:
-        await nodes.found()
+    async with quiet(founded="abc") as nodes:
         table = await nodes.table()
         nodes.nodes["a"].mood.fails = True
         with trio.fail_after(5):
-            assert await one(nodes, "a", table, nodes.assign("a", table), timeout_s=3) is OperationOutcome.UNKNOWN
+            assert await nodes.ask("a", table.id, nodes.assign("a", table), timeout_s=3) == "UNKNOWN"
         with trio.fail_after(5), pytest.raises(Unavailable, match="the disk failed"):
-            await nodes["a"].metadata.quorum_read(CATALOGUE)
-        assert await one(nodes, "b", table, nodes.assign("b", table, shard=1)) is OperationOutcome.DONE
+            await nodes.metadata("a").quorum_read(CATALOGUE)
+        assert await nodes.ask("b", table.id, nodes.assign("b", table, shard=1)) == "DONE"
+
+
+async def test_an_operation_that_was_refused_is_not_done_later(autojump_clock):
+    """The store closes while a round waits for a majority, which goes on with its own operations alone."""
+    async with quiet(founded="abc") as nodes, trio.open_nursery() as nursery:
+        first, later = (nodes.operation("a", CATALOGUE, "remove_table", b"none", bytes(16)) for _ in range(2))
+        outcomes = []
+
+        async def ask():
+            outcomes.append(await nodes.ask("a", CATALOGUE, first))
+
+        nodes.hush("a")
+        nursery.start_soon(ask)
+        await trio.sleep(0.1)
+        nodes.nodes["a"].mood.fails = True
+        while not outcomes:
+            await trio.sleep(0.1)
+        with pytest.raises(Unavailable):
+            await nodes.ask("a", CATALOGUE, later)
+        nodes.hush("")
+        await trio.sleep(3)
+        assert outcomes == ["UNKNOWN"]
+        assert (await nodes.metadata("b").outcome(CATALOGUE, later.id, later.base)).name == "UNKNOWN"

@@ -53,8 +53,8 @@ class Scene:
     def known(self):
         return self._known.known
 
-    def tree(self, table):
-        return self._known.tree(table)
+    def view(self, table):
+        return self._known.view(table)
 
     def look(self):
         self._known = copied(self.register)
@@ -200,7 +200,7 @@ def test_a_step_is_not_asked_for_again_at_once(target):
 def test_what_is_to_be_done_on_a_table_that_has_ended(target):
     """No step is taken."""
     target.say(1, 2)
-    target.known[TABLE].head.ended = True
+    target.known[TABLE].ended = True
     assert target.steps() == []
 
 

@@ -22,17 +22,17 @@ from gossipkv.placement.moves import next_moves, standing
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.placement.ranges import LARGE_S, Move, plan, wanted
 from gossipkv.placement.spread import SpreadNode
-from gossipkv.register.metadata.operations import judge
-from gossipkv.register.metadata.pages import OperationOutcome
-from gossipkv.register.metadata.partitions import OPERATIONS, RANGE, TableMeta, first_body
+from gossipkv.register.metadata.operations import OperationOutcome
+from gossipkv.register.metadata.partitions import RANGE, TableMeta
 from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers import plan as planning
 from gossipkv.table.controllers.plan import ASK_S, PLAN_PAUSE, RETRY_S, RangeHosts, steps_of
 from gossipkv.table.controllers.rebalancer import Rebalancer
 from tests.unit.placement.ranged import Ranged
 from tests.unit.placement.test_ranges import drawn
+from tests.unit.table.edited_maps import judged
 from tests.unit.table.local_tables import local_tables
-from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
+from tests.unit.table.moved_map import TABLE, MovedMap, node
 
 MIB = 1 << 20
 LIMITS = MeasureLimits(512 * MIB, 0)
@@ -51,21 +51,19 @@ class Ranges(MovedMap):
             )
             for at, some in enumerate(slots)
         }
-        self._pages, self.refused = {}, 0
-        self._take(first_body(self.table, ranges, FIRST))
+        self.refused = 0
+        self._begin(self.table, ranges)
 
     async def transact(self, table, operations, timeout_s):
         """Judge the operations, and count the refused ones."""
         self.asked += [(one.name, one.argument) for one in operations]
-        judgement = judge(self.tree(TABLE), operations, self.config + 1, OPERATIONS)
-        self.refused += sum(answer.outcome is OperationOutcome.REFUSED for answer in judgement.answers)
-        self.config += 1
-        if judgement.changed is not None:
-            self._take(judgement.changed)
+        base, answers = judged(self._base, operations)
+        self.refused += sum(answer.outcome is OperationOutcome.REFUSED for answer in answers)
+        self._take(base)
 
     def arrive(self):
         """Finish all moves."""
-        ranges = {entry.key: one for entry, one in zip(self.tree(TABLE).scan(), self.partitions, strict=True)}
+        ranges = {entry.key: one for entry, one in zip(self.view(TABLE).scan(), self.partitions, strict=True)}
         done = {}
         for key, one in ranges.items():
             coming = {each.slot for each in one.assignments if each.state is not AssignmentState.AVAILABLE}
@@ -76,8 +74,7 @@ class Ranges(MovedMap):
             ]
             done[key] = Partition.of(one.id, [each._replace(state=AssignmentState.AVAILABLE) for each in stay])
         if done != ranges:
-            self.config += 1
-            self._take(first_body(self.table, done, self.config))
+            self._begin(self.table, done, self.config + 1)
 
     @property
     def held(self):
@@ -91,7 +88,7 @@ class Planner:
         self.sizes, self.asked, self.divided, self.plan_s = [*sizes], 0, [], plan_s
         self.series = []
         self.world, self.alive = world, alive
-        self.me, self.tree = SimpleNamespace(node=node(number)), world.tree
+        self.me, self.view = SimpleNamespace(node=node(number)), world.view
         tables = local_tables(
             metadata=self, catalogue=world, alive=lambda: [*map(node, self.alive)], beside=self._beside,
             random=world.random, settings=TableSettings(max_moves=2),

@@ -33,7 +33,7 @@ def test_copies_follow_the_maps():
     spaces = one.reserve_space()
     trio.run(holding.look)
     assert one.reserve_space() == spaces + 1
-    assert {copy.config for copy in one.replicas.by_partition.values()} == {records.tree(wide).root.config}
+    assert {copy.config for copy in one.replicas.by_partition.values()} == {records.view(wide).config}
 
 
 def test_after_a_drop_the_keys_of_the_replica_alone_are_reconciled():

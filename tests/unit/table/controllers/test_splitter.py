@@ -11,15 +11,16 @@ import trio
 from gossipkv.errors import Corrupt, NotServed, Unavailable
 from gossipkv.placement.measures import MeasureLimits
 from gossipkv.placement.partition import MAX_FORMER, Assignment, AssignmentState, Partition
-from gossipkv.register.metadata.operations import Operation, judge
-from gossipkv.register.metadata.partitions import HASH, OPERATIONS, RANGE, TableMeta, first_body
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.partitions import HASH, RANGE, TableMeta
 from gossipkv.replication._replication import encode_state
 from gossipkv.replication.replica.replica import Replica, ReplicaIdentity
 from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers.reconciler import hosts_of, rules_of
 from gossipkv.table.controllers.splitter import FEW_MEASURED, LOOK_S, MAX_MEASURED, RETRY_S, TURN_S, Splitter
+from tests.unit.table.edited_maps import judged
 from tests.unit.table.local_tables import local_tables
-from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
+from tests.unit.table.moved_map import TABLE, MovedMap, node
 from tests.world.logs import capture_logs
 
 SMALL, LARGE = (100, 10), (101, 10)
@@ -43,18 +44,16 @@ class Ranges(MovedMap):
             for key, id_ in ((b"", 7), (b"m", 8))
         }
         ranges[b""] = ranges[b""]._replace(former=former)
-        self._pages = {}
-        self._take(first_body(TableMeta(TABLE, "t", RANGE, 3, 0), ranges, FIRST))
+        self._begin(TableMeta(TABLE, "t", RANGE, 3, 0), ranges)
 
     def tables(self):
         return {"t": SimpleNamespace(id=TABLE, kind=self.kind)}
 
     async def transact(self, table, operations, timeout_s):
         self.asked += [(one.name, one.version, one.argument) for one in operations]
-        judgement = judge(self.tree(table), operations, self.config + 1, OPERATIONS)
-        self.config += 1
-        self._take(judgement.changed)
-        return judgement.answers
+        base, answers = judged(self._base, operations)
+        self._take(base)
+        return answers
 
     def ask(self, name, *argument):
         """Apply another operation to the first range."""
@@ -62,7 +61,7 @@ class Ranges(MovedMap):
 
     @property
     def firsts(self):
-        return {entry.key: one.id for entry, one in zip(self.tree(TABLE).scan(), self.partitions, strict=True)}
+        return {entry.key: one.id for entry, one in zip(self.view(TABLE).scan(), self.partitions, strict=True)}
 
 
 class Sizes:
@@ -173,8 +172,8 @@ async def test_one_host_after_the_other(world, host, turn, said, autojump_clock)
 
 async def test_two_that_divide_at_once(world, said, autojump_clock):
     """The second split fails silently, because its map is old."""
-    tree = world.tree(TABLE)
-    before = SimpleNamespace(known=world.known, tree=lambda _: tree)
+    view = world.view(TABLE)
+    before = SimpleNamespace(known=world.known, view=lambda _: view)
     one, other = SplitterOfOneNode(world), SplitterOfOneNode(world, 2, alive=(2, 3), metadata=before)
     one.sizes.of[7] = other.sizes.of[7] = LARGE
     await one.looks()
@@ -186,8 +185,8 @@ async def test_two_that_divide_at_once(world, said, autojump_clock):
 
 async def test_what_another_change_outran_is_divided_by_the_next_map(world, said, autojump_clock):
     """A move may have begun and ended since this node read its map."""
-    tree = world.tree(TABLE)
-    read = SimpleNamespace(known=world.known, tree=lambda _: tree)
+    view = world.view(TABLE)
+    read = SimpleNamespace(known=world.known, view=lambda _: view)
     splitter = SplitterOfOneNode(world, metadata=read)
     splitter.sizes.of[7] = LARGE
     world.ask("assign", 99, node(4), 2)
@@ -195,7 +194,7 @@ async def test_what_another_change_outran_is_divided_by_the_next_map(world, said
     await splitter.looks()
     assert len(world.asked) == 1
     assert said() == []
-    read.known, read.tree = world.known, world.tree
+    read.known, read.view = world.known, world.view
     await splitter.looks()
     assert said() == [("range_divided", 7)]
 
@@ -211,9 +210,9 @@ async def test_what_is_not_divided_now(world, said, autojump_clock):
 
     world.kind = HASH
     assert await asks_for() == 0
-    world.kind, world.known[TABLE].head.ended = RANGE, True
+    world.kind, world.known[TABLE].ended = RANGE, True
     assert await asks_for() == 0
-    world.known[TABLE].head.ended = False
+    world.known[TABLE].ended = False
     world.ask("assign", 99, node(4), 2)
     for number in (1, 4):
         assert await asks_for(number) == 0

@@ -37,7 +37,8 @@ def works(failing, error, *, begins=True):
     for name in TASKS:
         setattr(made, name, task(name))
     made.reconciler.look = trio.lowlevel.checkpoint
-    made._tables = SimpleNamespace(metadata=task("metadata"), replication=task("replication"))
+    catalogue = SimpleNamespace(follower=task("follower"))
+    made._tables = SimpleNamespace(metadata=task("metadata"), replication=task("replication"), catalogue=catalogue)
     made._tables.replication.fail = told.append
     return made, told
 

@@ -10,7 +10,7 @@ import trio
 from gossipkv.errors import Conflict, GossipKVError, Unavailable
 from gossipkv.node.gossip import Gossiping
 from gossipkv.register.metadata.catalogue import Catalogue
-from gossipkv.table.participant.hint_watcher import HintWatcher
+from gossipkv.table.participant.map_watcher import MapWatcher
 from gossipkv.table.participant.participant import MetadataParticipant
 from gossipkv.table.store import TableStore
 from tests.world.nodes.machine import speaker
@@ -108,7 +108,7 @@ async def test_a_founder_that_seems_dead_once_it_was_found_is_asked(cluster, mon
 
     async def suspected_meanwhile(self):
         is_known = await others_know(self)
-        monkeypatch.setattr(HintWatcher, "founder", lambda _: None)
+        monkeypatch.setattr(MapWatcher, "founder", lambda _: None)
         return is_known
 
     monkeypatch.setattr(MetadataParticipant, "others_know", suspected_meanwhile)

@@ -23,8 +23,6 @@ from gossipkv.errors import (
 from gossipkv.gossip.member import MemberState
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import RegisterRequest, RequestKind, encode_request
-from gossipkv.register.metadata.ledger import Offer
-from gossipkv.register.metadata.tree import ChangedPages
 from gossipkv.register.seen import AcceptorReply
 from gossipkv.register.space import Space
 from gossipkv.settings.config import Config
@@ -159,17 +157,6 @@ async def test_an_acceptor_that_gives_no_answer_does_not_answer(failed):
     assert [*map(str, told)] == ["does not answer"]
 
 
-async def test_what_belongs_to_a_value_is_offered():
-    """A request carries the pages of its value if there are any."""
-    answering = Answering(msgpack.packb([b"reply", b"theirs"]))
-    offer = Offer(b"source", None, ChangedPages(b"root", {b"name": b"page"}), 7)
-    values = [b"source", None, b"root", 7, [b"page"]]
-    for one in (None, offer):
-        asking = PeerClient(Members(), answering, None, no_deadline)
-        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda _: None, offer=one)
-    assert answering.asked == [[b"request", b"seen"], [b"request", b"seen", *values]]
-
-
 async def test_a_record_of_a_newer_program_is_told_to_who_asks():
     """The request is readable, but the acceptor's own record is not."""
 
@@ -259,9 +246,7 @@ async def test_nothing_is_founded_anew_beside_a_catalogue():
     async def others_know() -> bool:
         return True
 
-    knowing = participant(
-        register=b"r" * 16, known_of=lambda register: b"", uuid_of=lambda name: UUID, others_know=others_know
-    )
+    knowing = participant(register=b"r" * 16, knows_catalogue=False, uuid_of=lambda name: UUID, others_know=others_know)
     waiting = AdminMethods(knowing, None).methods[b"metadata_force"](
         Arguments(b"metadata_force", msgpack.packb([None, ["n"]]))
     )
@@ -277,9 +262,8 @@ def test_a_node_without_a_participant_has_methods_and_no_tables():
     assert methods.tables() == []
     with pytest.raises(UnknownDatabase):
         methods.partition_map(Arguments(b"partition_map", msgpack.packb(["table"])))
-    assert methods.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""
-    with pytest.raises(BadRequest, match="metadata_hold"):
-        methods.methods[b"metadata_hold"](Arguments(b"metadata_hold", msgpack.packb([b"r"])))
+    with pytest.raises(BadRequest, match="map_page"):
+        methods.methods[b"map_page"](Arguments(b"map_page", msgpack.packb([b"r", b""])))
 
 
 async def test_what_is_done_now_and_then_ends_nothing(autojump_clock):
@@ -289,13 +273,13 @@ async def test_what_is_done_now_and_then_ends_nothing(autojump_clock):
 
     def fails(*what: object) -> None:
         tried.append(what)
-        raise NotReady("a page is not here")
+        raise NotReady("a map is not here")
 
     async def fails_later() -> None:
         fails()
 
     part.service.catalogue = SimpleNamespace(grow=fails_later, tend=fails_later, tables=fails)
-    part.service.known_of = lambda register: b"something"
+    part.service.metadata = SimpleNamespace(known={part.service.register: None})
     with trio.move_on_after(10):
         await part.poll.run()
     assert len(tried) > 20

@@ -17,14 +17,10 @@ from tests.world.nodes.machine import speaker
 from tests.world.nodes.phases import begin
 from tests.world.nodes.whole_cluster import simulated
 
-FAR = (1 << 16) - 1, (1 << 48) - 1
 STRANGERS = [[b"s" * 16, 7]]
 LIES = [
-    b"\xc1", b"\x01", msgpack.packb([1, 2]), msgpack.packb([*FAR, bytes(32), []]),
-    msgpack.packb([*FAR, bytes(32), [1]]),
-    msgpack.packb([-1, 0, bytes(32), STRANGERS]), msgpack.packb([1 << 16, 0, bytes(32), STRANGERS]),
-    msgpack.packb([*FAR, bytes(32), STRANGERS]), msgpack.packb([0, 1 << 40, bytes(32), STRANGERS]),
-    msgpack.packb([*FAR, bytes(32), [[b"s" * 16, -1]]]), bytes(2000),
+    b"\xc1", b"\x01", msgpack.packb([1, 2]), msgpack.packb(STRANGERS), msgpack.packb([]),
+    msgpack.packb([[b"s" * 16, -1]]), bytes(2000),
 ]  # fmt: skip
 
 
@@ -39,13 +35,13 @@ async def test_nobody_founds_for_datasets_alone(cluster):
 
 
 @simulated(3, limit_s=600)
-async def test_lies_about_what_was_decided_cause_one_look_each(cluster, monkeypatch):
-    """A lie changes no stored state, silences no node, and causes one read until the next poll."""
+async def test_lies_about_servers_are_not_heeded(cluster, monkeypatch):
+    """A lie changes no stored state, silences no node, and causes no read of nodes that know the catalogue."""
     looks = []
     quorum_read = Metadata.quorum_read
 
     async def noting(self, register, hint=None):
-        looks.append((speaker(), register, hint, trio.current_time()))
+        looks.append((speaker(), hint))
         return await quorum_read(self, register, hint)
 
     monkeypatch.setattr(Metadata, "quorum_read", noting)
@@ -53,18 +49,14 @@ async def test_lies_about_what_was_decided_cause_one_look_each(cluster, monkeypa
     await cluster.ask(cluster.machines[0], "create_table", "t", ONE_COPY)
     liar = cluster.machines[2]
     await trio.sleep(5)
-    paths = await cluster.ask(cluster.machines[0], "children", "tables")
-    assert len(paths) == 2
+    path = await place_of_the_catalogue(cluster)
     for lie in LIES:
-        for path in paths:
-            liar.gossiping.publish(f"tables/{path}", lie)
-        began, count = trio.current_time(), len(looks)
+        liar.gossiping.publish(path, lie)
         await trio.sleep(4)
-        heeded = {}
-        for name, where, hint, _ in looks[count:]:
-            if hint is not None and any(one.node == b"s" * 16 for one in hint.everyone):
-                heeded[name, where] = heeded.get((name, where), 0) + 1
-        assert set(heeded.values()) <= {1} or trio.current_time() - began > POLL_S, lie
+    strangers = [
+        name for name, hint in looks if hint is not None and any(one.node == b"s" * 16 for one in hint.everyone)
+    ]
+    assert not strangers
     made = await cluster.ask(cluster.machines[1], "create_table", "u", ONE_COPY, timeout_s=30)
     for machine in cluster.machines:
         machine.kill()

@@ -109,7 +109,7 @@ def test_what_a_partition_names():
     """Present, former and forcibly removed assignments count, since records that a token names may be lost."""
     records = Records(2)
     table = records.make("t", RANGE, firsts=[b""], holders=lambda _: records.nodes)
-    (entry,) = records.tree(table).scan()
+    (entry,) = records.view(table).scan()
     before = decode_partition(entry.record).named
     records.change("t", lambda one: one._replace(former=(1 << 40,), ends=(ForcedEnd(1 << 41, 5),)))
     route = records.nodes[0].methods.routing.route("t")

@@ -22,7 +22,6 @@ from gossipkv.errors import (
 )
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.server import Metadata
-from gossipkv.table.peers.hints import decode_hint
 from gossipkv.table.peers.peer_client import CHANGES
 from tests.documented import fields_of, methods
 from tests.world.faulty_files import CHANGING, Action, Fault
@@ -122,24 +121,17 @@ WRONG = [
     ("register", [b""], ""),
     ("register", [b"\xc1"], ""),
     ("register", ["text"], ""),
-    ("register", [b"\xc1", b"", bytes(16), None, bytes(32), 1, []], ""),
-    ("register", [b"", b"", bytes(15), None, bytes(32), 1, []], "the source must be 16 bytes"),
-    ("register", [b"", b"", bytes(16)], "base"),
-    ("metadata_hold", [bytes(15), bytes(16), None, bytes(32), 1, []], "the register must be 16 bytes, not 15"),
-    ("metadata_hold", [bytes(16), bytes(15), None, bytes(32), 1, []], "the source must be 16 bytes"),
-    ("metadata_hold", [bytes(16), bytes(16), None, bytes(31), 1, []], "the root must be 32 bytes"),
-    ("metadata_hold", [bytes(16), bytes(16), None, bytes(32), -1, []], "config"),
-    ("metadata_hold", [bytes(16), bytes(16), None, bytes(32), 1, [b"x" * 65537]], "pages"),
-    ("metadata_pages", [bytes(16), [bytes(33)]], "names"),
-    ("metadata_pages", [bytes(16), [1]], "names"),
+    ("register", [b"", b"", 1], "takes 2 parameters"),
+    ("map_changes", [[[bytes(15), 0, 1, None]], 0], "a position must be"),
+    ("map_changes", [[[bytes(16), 0, 1, [1]]], 0], "a position must be"),
+    ("map_changes", [[], 60_001], "wait_ms"),
+    ("map_page", [bytes(15), b""], "the register must be 16 bytes, not 15"),
+    ("map_page", [bytes(16), None], "start"),
     ("metadata_transact", [bytes(16), [], 1], "1 to"),
     ("metadata_transact", [bytes(16), [b"\xc1"], 1], ""),
     ("metadata_transact", [bytes(16), [b"x"], 60_001], "timeout"),
     ("metadata_look", [bytes(15)], "16 bytes"),
-    ("metadata_known", [bytes(17)], "16 bytes"),
     ("metadata_invite", ["x" * 8, 1], "takes 1 parameter"),
-    ("metadata_discover", [bytes(16), bytes(16), 1, [[1, b""]]], "a partition must be"),
-    ("metadata_discover", [bytes(16), bytes(16), 1, [[1, 2, None]]], "a partition must be"),
     ("within", [1 << 62, b"ping", b"\x90"], "ping has no deadline"),
     ("within", [1 << 62, b"table_divide", b"\xc1"], ""),
 ]  # fmt: skip
@@ -193,7 +185,7 @@ async def test_a_node_that_never_had_tables(cluster):
     await machine.start()
     for method, *params in (
         ("drop_table", "t"), ("partition_map", "t"), ("metadata_join", None, "n1"), ("metadata_leave", None, "n1"),
-        ("register", b""), ("metadata_pages", bytes(16), []),
+        ("register", b""), ("map_page", bytes(16), b""),
     ):  # fmt: skip
         error = await refused(cluster, machine, method, *params)
         assert isinstance(error, NotReady | UnknownDatabase), (method, error.code)
@@ -300,7 +292,7 @@ async def test_who_decides_is_told_in_time_without_a_quorum(cluster):
         assert await told("u", timeout_s) == ["u"]
     with pytest.raises(UnknownDatabase):
         await told("nosuch", 1)
-    only_catalogue = property(lambda self: {self.catalogue: self.heads.known[self.catalogue]})
+    only_catalogue = property(lambda self: {self.catalogue: vars(self)["known"][self.catalogue]})
     with patch.object(Metadata, "known", only_catalogue, create=True):
         assert await told(None, 2) == [None, "t", "u"]
     nothing = property(lambda _: {})
@@ -332,31 +324,32 @@ async def test_of_many_who_make_one_table_at_once_one_makes_it(cluster):
 
 
 @simulated(1)
-async def test_who_asks_a_peer_may_wait_for_a_config_id(cluster):
-    """A waiting request is answered at the config or at the timeout; without a wait the answer is immediate."""
+async def test_who_polls_a_peer_waits_for_news(cluster):
+    """A poll is answered with the next transaction, or at its timeout; a poller that is behind is answered at once."""
     (machine,) = cluster.machines
     await machine.start()
     made = await cluster.ask(machine, "create_table", "t", ONE_COPY)
     register, told = bytes.fromhex(made["table"]), []
+    ((_, generation, sequence, *_, ballot, _),) = await cluster.ask(
+        machine, "map_changes", [[register, 0, -1, None]], 0
+    )
+    assert (generation, sequence) == (0, made["config"])
 
-    async def wait(config, wait_ms):
-        hint = decode_hint(
-            await cluster.ask(machine, "metadata_known", register, {"config": config, "wait_ms": wait_ms})
-        )
-        told.append((hint.config, trio.current_time()))
+    async def poll(after, wait_ms):
+        rows = await cluster.ask(machine, "map_changes", [[register, 0, after, ballot]], wait_ms)
+        told.append(([row[2] for row in rows], round(trio.current_time() - began)))
 
     async with trio.open_nursery() as nursery:
         began = trio.current_time()
-        nursery.start_soon(wait, 2, 4_000)
-        nursery.start_soon(wait, 3, 1_000)
-        await wait(1, 4_000)
+        nursery.start_soon(poll, sequence, 4_000)
+        nursery.start_soon(poll, sequence, 1_000)
+        await poll(sequence - 1, 4_000)
         await trio.sleep(2)
         shown = await cluster.ask(machine, "partition_map", "t")
         first = shown["partitions"][0]
-        operation = Operation(bytes(20), 1, "unassign", 1, (first["start"], first["id"], 0))
+        operation = Operation(bytes(20), made["config"], "unassign", 1, (first["start"], first["id"], 0))
         await cluster.ask(machine, "metadata_transact", register, [operation.encode()], 1_000)
-    assert [config for config, _ in told] == [1, 1, 2]
-    assert [round(at - began) for _, at in told] == [0, 1, 2]
+    assert told == [([sequence], 0), ([], 1), ([sequence + 1], 2)]
 
 
 @simulated(1)

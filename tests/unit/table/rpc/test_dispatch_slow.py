@@ -42,8 +42,8 @@ def test_no_request_is_a_defect(seed):
     """Any request with the right number of parameters yields an answer or an error of the client."""
     counts = {
         "create_table": 2, "drop_table": 1, "partition_map": 2, "metadata_status": 1, "metadata_join": 2,
-        "metadata_leave": 2, "register": 1, "metadata_hold": 6, "metadata_pages": 2, "metadata_transact": 3,
-        "metadata_look": 1, "metadata_known": 1, "metadata_invite": 1, "metadata_discover": 4,
+        "metadata_leave": 2, "register": 1, "map_changes": 2, "map_page": 2, "metadata_transact": 3,
+        "metadata_look": 1, "metadata_invite": 1,
         "verify_table": 2, "table_digest": 4, "table_sizes": 1, "table_divide": 2,
         "add_node": 2, "remove_node": 2, "replace_node": 3,
         "set_weight": 2, "reshard": 2, "split": 2, "plan": 1,

@@ -11,11 +11,12 @@ import pytest
 from gossipkv.errors import Conflict
 from gossipkv.placement.partition import Assignment, AssignmentState, ForcedEnd, Partition
 from gossipkv.register.metadata.deadline import Deadline
-from gossipkv.register.metadata.partitions import MAP, RANGE, TableMeta, encode_partition
-from gossipkv.register.metadata.tree import MapTree
+from gossipkv.register.metadata.known import KnownMap
+from gossipkv.register.metadata.partitions import RANGE, TableMeta
 from gossipkv.table.rpc.force_join import ForceJoin, begins
 from gossipkv.table.rpc.requests import RangeArguments
 from tests.unit.replication.memory import TABLE
+from tests.unit.table.edited_maps import edited, first_base
 from tests.unit.table.made_up_participant import participant
 
 if TYPE_CHECKING:
@@ -32,11 +33,7 @@ HELD = Assignment(70, ONE, 0, AVAILABLE)
 async def told(partition: Partition) -> tuple[object, dict[str, object]]:
     """Return the outcome of a force-join of a range at the first node, while all nodes live."""
     table = TableMeta(TABLE, "t", RANGE, 2, 0)
-    edit = MapTree.empty(MAP.name).edit(CONFIG)
-    edit.set_meta(table.encode())
-    edit.put(b"", encode_partition(partition))
-    changed = edit.finish()
-    tree = MapTree.opened(changed.pages.__getitem__, changed.root, MAP.name)
+    base = edited(first_base(table, {b"": GONE}, CONFIG - 1, [ONE]), {b"": partition})
     deciding = participant(
         taking_part=lambda: (None, SimpleNamespace(nodes=SimpleNamespace(named=dict))),
         alive=lambda: {ONE, TWO, THREE},
@@ -48,7 +45,7 @@ async def told(partition: Partition) -> tuple[object, dict[str, object]]:
         cast("MetadataParticipant", deciding), cast("TransactMethods", changing), random.Random(1)
     ).force_join
     nodes = [SimpleNamespace(id=one) for one in (ONE, TWO, THREE)]
-    return await method(RangeArguments("t", b"k", "n1"), Deadline(5.0), tree, nodes)
+    return await method(RangeArguments("t", b"k", "n1"), Deadline(5.0), KnownMap(base).view, nodes)
 
 
 def anew(*more: Assignment, former: tuple[int, ...] = (), held: Assignment = HELD) -> Partition:

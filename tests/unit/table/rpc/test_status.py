@@ -12,7 +12,7 @@ from gossipkv.errors import BadRequest, StorageError, Unavailable
 from gossipkv.gossip.member import MemberState
 from gossipkv.placement.partition import Assignment, Partition
 from gossipkv.placement.partition import AssignmentState as Slot
-from gossipkv.register.metadata.partitions import decode_partition, encode_partition
+from gossipkv.register.metadata.partitions import decode_partition
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.bootstrap import Bootstrap
@@ -25,6 +25,7 @@ from gossipkv.table.rpc import status as telling
 from gossipkv.table.rpc.quarantine import QuarantineMethods
 from gossipkv.table.rpc.status import TableReporter
 from gossipkv.wire.arguments import Arguments
+from tests.unit.table.edited_maps import edited
 from tests.unit.table.made_up_participant import participant
 from tests.unit.table.record_nodes import Records
 
@@ -212,16 +213,15 @@ def have_moved(records, how, *numbers):
 
     `LEAVING`: the fourth one is AVAILABLE, and the third one LEAVING.  None: the third one was taken out.
     """
-    tree, _, table = records._trees[bytes(16)]
-    edit = tree.edit(tree.root.config + 1)
-    for number, entry in enumerate(tree.scan()):
+    table, partitions = bytes(16), {}
+    for number, entry in enumerate(records.view(table).scan()):
         found = decode_partition(entry.record)
         *others, old = found.assignments
         left, come = (Slot.LEAVING, Slot.AVAILABLE) if how is Slot.LEAVING else (Slot.AVAILABLE, how)
         ends = [old._replace(state=left), Assignment(MOVE + number, records.nodes[3].uuid, old.slot, come)]
         after = Partition.of(found.id, [*others, *(ends if how else [])])
-        edit.put(entry.key, encode_partition(after if number in numbers else found))
-    records._tell("t", table, edit.finish())
+        partitions[entry.key] = after if number in numbers else found
+    records.tell(table, edited(records.bases[table], partitions))
 
 
 def named(records, **weights):

@@ -14,7 +14,7 @@ from tests.world.promises import Promises
 from tests.world.register.checkers import Checkers
 from tests.world.register.history import Asked, History
 from tests.world.register.linearizable import Append, Done, Read, Refused, Swap
-from tests.world.register.log import Logs, change_of
+from tests.world.register.log import Logs
 from tests.world.world import World
 
 REGISTER = bytes(16)
@@ -43,8 +43,7 @@ class Scene:
         self.ask(2, Swap((1,), (2,)), (30, 40), Done((2,)), self.second)
 
     def apply(self, call, operation, payload):
-        change = change_of(call, operation)
-        applied = self.logs.functions[change[:2]](payload, change.argument, 0)
+        applied = self.logs.change_of(call, operation)(Value(ACCEPTORS, payload), 0)
         assert isinstance(applied, Applied)
         return applied.payload
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from gossipkv.errors import Unavailable
-from gossipkv.table.participant.hint_watcher import LOOK_S, HintWatcher
+from gossipkv.table.participant.map_watcher import LOOK_S, MapWatcher
 
 REGISTER, OTHER = b"r" * 32, b"o" * 16
 READ_S = 0.01
@@ -39,7 +39,7 @@ class Map:
 async def followed(nursery):
     """Return a map, and the method by which it is looked at."""
     map_ = Map()
-    watcher = HintWatcher(None, SimpleNamespace(metadata=map_), None, lambda: None)
+    watcher = MapWatcher(None, SimpleNamespace(metadata=map_), None, lambda: None)
     watcher.begin(nursery)
     return map_, watcher.look_at
 
