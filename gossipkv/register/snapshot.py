@@ -2,7 +2,7 @@
 
 Each page is of its own moment. Since edits are absolute, the history from the first page's sequence on makes all pages
 one state, that of the history's end. Its digest proves it. So no node keeps an old state for another, and a reader for
-whom the history does not reach back far enough begins anew (rule 10).
+whom the history does not reach back far enough begins anew (rule 14).
 """
 
 from __future__ import annotations

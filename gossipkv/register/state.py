@@ -9,9 +9,9 @@ decided before, so it costs no sync of its own. In the store it may be older tha
 
 Rules (the numbers are those of `docs/development/metadata.md`):
 
-* A value is *held* if its transactions continue the base and give its digest (rule 1).
-* The base has decided transactions only, and never falls, by generation and sequence (rules 3 and 5).
-* A base of a lost generation is off the chain: its digest does not fit, and a snapshot replaces it (rule 5).
+* A value is *held* if its transactions continue the base and give its digest (rule 7).
+* The base has decided transactions only, and never falls, by generation and sequence (rule 9).
+* A base of a lost generation is off the chain: its digest does not fit, and a snapshot replaces it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class RegisterMap:
     # -- acceptance ----------------------------------------------------------------------------------------------------
 
     def holds(self, value: MapValue) -> bool:
-        """Return True if this node may accept a value, or promise to be a newcomer to it (rule 1)."""
+        """Return True if this node may accept a value, or promise to be a newcomer to it (rule 7)."""
         return bool(value.ended) or self.state_of(value) is not None
 
     def state_of(self, value: MapValue) -> Base | None:
@@ -145,7 +145,7 @@ class RegisterMap:
     # -- proposals -----------------------------------------------------------------------------------------------------
 
     def is_full(self, found: MapValue) -> bool:
-        """Return True if a found value must be decided as it is before another transaction joins its tail (rule 13)."""
+        """Return True if a found value must be decided as it is before another transaction joins its tail (rule 8)."""
         decided = self._decided(found)
         tail_bytes = sum(_size_of(transaction) for transaction in found.tail if transaction.sequence > decided)
         return tail_bytes > MAX_TAIL_BYTES
@@ -164,7 +164,7 @@ class RegisterMap:
         return MapValue(after.sequence, after.digest, decided, (*tail, last))
 
     def _decided(self, found: MapValue) -> int:
-        """Return the last sequence of a held value that is known to be decided (rule 4)."""
+        """Return the last sequence of a held value that is known to be decided (rule 9)."""
         return found.decided if self.base is None else max(found.decided, min(self.base.sequence, found.sequence))
 
     def highest(self, accepted: Ballot, value: MapValue) -> MapValue:
@@ -248,7 +248,7 @@ class RegisterMap:
             self._history_bytes -= _size_of(self._history.popleft())
 
     def takes(self, place: tuple[int, int]) -> bool:
-        """Return True if a decided map of this place may replace the base (rule 5).
+        """Return True if a decided map of this place may replace the base (rule 9).
 
         A base of an earlier generation may have more than a map of a newer one, and an accepted value continue it.
         """
