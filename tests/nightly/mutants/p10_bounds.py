@@ -142,6 +142,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/table/records/test_write.py",
     ),
     planted(
+        "maps of no table are begun without a bound",
+        "gossipkv.register.metadata.server:Metadata.lacking",
+        "if len(self.maps.registers()) - named > MAX_UNNAMED:",
+        "if False:",
+        "tests/unit/register/metadata/test_server.py::test_strangers_begin_few_maps",
+    ),
+    planted(
         "entries that cannot be taken yet are kept for ever",
         "gossipkv.replication.replica_set:ReplicaSet.pump",
         "self._receiver.forget(now, self.relay_s)",

@@ -166,6 +166,36 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/table/test_founding.py",
     ),
     planted(
+        "a value is accepted without the map before it",
+        "gossipkv.register.state:RegisterMap.holds",
+        "return bool(value.ended) or self.state_of(value) is not None",
+        "return True",
+        "tests/unit/register/metadata/test_server.py::test_a_value_is_refused_without_the_map_before_it",
+    ),
+    planted(
+        "a tail grows while servers fail in a row",
+        "gossipkv.register.state:RegisterMap.is_full",
+        "return tail_bytes > MAX_TAIL_BYTES",
+        "return False",
+        "tests/unit/register/metadata/test_transactions.py::test_a_long_tail_is_decided_before_another_"
+        "transaction_joins_it",
+    ),
+    planted(
+        "an outcome is deleted while an absent one means no",
+        "gossipkv.register.metadata.operations:MapEdit.edits",
+        "last = sequence_of(self.config) - KEPT - 1",
+        "last = sequence_of(self.config) - KEPT",
+        "tests/unit/register/metadata/test_operations.py::test_a_repetition_is_answered_as_long_as_outcomes_are_kept",
+    ),
+    planted(
+        "an operation that one server does not know is asked of no other",
+        "gossipkv.register.metadata.catalogue:Catalogue.transact",
+        "if answers and not is_unsupported(answers):",
+        "if answers:",
+        "tests/unit/register/metadata/test_transactions.py::test_an_operation_that_one_server_does_not_know_is_"
+        "done_by_another",
+    ),
+    planted(
         "an id is taken for the operation that had it before",
         "gossipkv.register.metadata.operations:_judged",
         "if kept is not None and kept.digest == operation.digest:",

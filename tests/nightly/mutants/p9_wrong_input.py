@@ -48,6 +48,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/serving/test_scan_elsewhere.py",
     ),
     planted(
+        "a snapshot is believed without its digest",
+        "gossipkv.register.snapshot:SnapshotReader.finish",
+        "if found != digest:",
+        "if False:",
+        "tests/unit/register/metadata/test_server.py::test_false_news_of_a_map_change_nothing",
+    ),
+    planted(
         "a time that is far ahead is taken",
         "gossipkv.replication.replica.smeared:sift",
         "is_lately = -most_ahead_ms <= now_ms - ms_of(write.time) <= LATEST_MS",

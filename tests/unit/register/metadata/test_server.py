@@ -99,7 +99,7 @@ async def test_a_newer_map_is_taken_from_the_node_that_uses_it(autojump_clock):
 
 
 LIES = {
-    "another digest": lambda row: [*row[:3], bytes(32), *row[4:7], None],
+    "another digest": lambda row: [*row[:3], bytes(32), *row[4:]],
     "a hole": lambda row: [row[0], row[1], row[2] + 9, *row[3:7], [[row[2] + 9, [], row[3]]]],
     "no edits": lambda row: [*row[:7], [[row[2], None, row[3]]]],
     "nothing": lambda row: None,
