@@ -56,8 +56,9 @@ OVERLOADED = _refusal(Overloaded("the node runs too many long requests; try agai
 CANCELLED = _refusal(Unknown("the client has cancelled this request; a write may have been done, or be done later"))
 ENDED = _refusal(Unavailable("this node ends the connection; go on at another node with the same token"))
 
-# Polls wait for nothing but news. So they end before the node does, and leave room for other requests.
+# Polls wait for nothing but news. So they end before the node does; those of clients leave room for other requests.
 POLL: Final = b"changes"
+POLLS: Final = frozenset((POLL, b"map_changes"))
 
 # Answers given before Trio's other tasks have a turn, if one result answers many requests: about half a millisecond.
 PORTION = 1000
@@ -284,7 +285,7 @@ class Pump:
             self._gateway.take(fd, begun, caller)
         for handle, is_gone in self._loop.take_left():
             for pending in [*self._waiting.get(handle, ())]:
-                if is_gone or pending.method == POLL:
+                if is_gone or pending.method in POLLS:
                     self._leave(pending, ENDED)
         for invariant in self._core.broken_invariants():
             self._log.error("invariant_broken", invariant=invariant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -83,7 +84,7 @@ class MadeUpAnswers:
         if method in {b"later", b"poll"}:
             self.asked.set()
             return Later(self.later.append)
-        if method not in {b"slow", b"slow large", b"shared", b"read"}:
+        if method not in {b"slow", b"slow large", b"shared", b"read", b"changes", b"map_changes"}:
             return msgpack.packb(method)
 
         self.asked.set()
@@ -97,7 +98,8 @@ class MadeUpAnswers:
                 self.waiting -= 1
             return LARGE if method == b"slow large" else method
 
-        return DeferredResult(wait, shared_by=params if method == b"shared" else None, may_end=method == b"read")
+        may_end = method in {b"read", b"changes", b"map_changes"}
+        return DeferredResult(wait, shared_by=params if method == b"shared" else None, may_end=may_end)
 
     async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refusal:
         del method
@@ -483,6 +485,21 @@ async def test_drain_waits_for_what_was_asked(tmp_path: Path, method: str) -> No
         await stream.aclose()
     assert outcome == [True]
     assert running.core.counters()["connections"] == 0
+
+
+@pytest.mark.parametrize("method", [b"changes", b"map_changes"])
+async def test_a_drain_ends_polls(tmp_path: Path, method: bytes) -> None:
+    """A client's poll for rows, or another node's for maps, holds no node up that is to end."""
+    async with serving(tmp_path) as running:
+        stream = await running.connect()
+        await stream.send_all(rpc.request(2, method.decode(), []))
+        await running.answers.asked.wait()
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(running.pump.drain, math.inf)
+                [(_, number, (code, *_), _)] = await receive(stream, 1)
+                await stream.aclose()
+        assert (number, code, running.answers.waiting) == (2, "UNAVAILABLE", 0)
 
 
 async def test_drain_has_a_deadline(tmp_path: Path) -> None:
