@@ -163,8 +163,8 @@ class Catalogue:
         for register in registers:
             known_map = known.get(register)
             acceptors = [] if known_map is None else [one.node for one in known_map.acceptors.new if one.node in alive]
-            is_alone = known_map is not None and [one.node for one in known_map.acceptors.new] == [me]
-            found[register] = () if is_alone else acceptors or alive
+            # Without another acceptor this node asks others: the map may have been forced while it was away.
+            found[register] = acceptors or alive[:1]
         return found
 
     # -- founding and growth -------------------------------------------------------------------------------------------
