@@ -189,13 +189,20 @@ class Router:
         catalogue = self._service.catalogue
         return {} if catalogue is None else {name: named.id for name, named in catalogue.tables().items()}
 
-    def lack(self, name: str) -> str | None:
-        """Return the missing room if this node lacks the map of a table, and has no room for one; else None."""
+    def lack(self, name: str, *, once: bool) -> str | None:
+        """Return why this node lacks the map of a table that the catalogue names; None: it has it, or soon will.
+
+        `once`: True to answer at once, also if this node is about to read the map.
+        """
         if self._latest(name) is not None:
             return None
         metadata, catalogue = self._service.taking_part()
         named = catalogue.tables().get(name)
-        return None if named is None or named.id in metadata.known else metadata.space.lack
+        if named is None or named.id in metadata.known:
+            return None
+        if (lack := metadata.space.lack) is not None:
+            return f"cannot take the table's map ({lack})"
+        return "has not read the table's map yet" if once else None
 
     def route(self, name: str) -> TableRoute:
         """Find a table's map. Raises UnknownDatabase, or NotReady if this node does not know the map yet."""

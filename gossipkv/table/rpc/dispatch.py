@@ -112,13 +112,13 @@ class TableMethods:
 
     def read(self, name: str, arguments: Arguments) -> Answer:
         """Answer `get`, `get_many` or `scan` of a table."""
-        return self._elsewhere(name, arguments) or self._records.reads[arguments.called](arguments)
+        return self._elsewhere(name, arguments, once=True) or self._records.reads[arguments.called](arguments)
 
     def write(self, name: str, arguments: Arguments) -> Answer:
         """Answer `put`, `delete`, `put_many`, `delete_many` or `delete_range` of a client."""
         if name.startswith(HIDDEN):
             raise no_table(name)
-        return self._elsewhere(name, arguments) or self._records.methods[arguments.called](arguments)
+        return self._elsewhere(name, arguments, once=True) or self._records.methods[arguments.called](arguments)
 
     def begin_writes(self, gathered: Sequence[GatheredWrites], refuse: Refuse, *, may_wait: bool) -> bool:
         """Begin the plain writes that a serving loop has gathered; return False if it is to gather more."""
@@ -212,13 +212,16 @@ class TableMethods:
             case _:
                 return self._records.reads[arguments.called](arguments)
 
-    def _elsewhere(self, name: str, arguments: Arguments) -> DeferredResult | None:
-        """Forward a client's request if the tables are closed, or the disk is too full for a table's map; else None."""
+    def _elsewhere(self, name: str, arguments: Arguments, *, once: bool = False) -> DeferredResult | None:
+        """Forward a client's request if the tables are closed, or this node lacks the table's map; else return None.
+
+        `once`: True to forward it also while this node is about to read the map.
+        """
         if self._service.catalogue is None:
             why = self.shut
             return None if why is None else self._passed_on(arguments, f"the tables of this node are closed ({why})")
-        lack = self._records.routing.lack(name)
-        return None if lack is None else self._passed_on(arguments, f"this node cannot take the table's map ({lack})")
+        lack = self._records.routing.lack(name, once=once)
+        return None if lack is None else self._passed_on(arguments, f"this node {lack}")
 
     def _passed_on(self, arguments: Arguments, why: str) -> DeferredResult:
         """Return another node's answer to a request, which is forwarded unchanged."""
