@@ -201,7 +201,6 @@ class Catalogue:
             payload = metadata.maps.map(self.register).highest(BELOW, MapValue()).encode()
             value = Value(Acceptors.of([metadata.me]), payload, (forced,))
             await self._first_maps.create_at(metadata.me, self.register, ballot, value)
-        metadata.registers.learn(self.register)
         await metadata.quorum_read(self.register)
 
     async def _found(self, ballot: Ballot) -> None:

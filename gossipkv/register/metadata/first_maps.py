@@ -85,3 +85,5 @@ class FirstMaps:
         verdict = decode_reply(reply).verdict
         if verdict is not AcceptorVerdict.OK:
             raise Unavailable(f"{server} refused to create a register: {verdict.name}")
+        if server == self._metadata.me:  # Until now, the proposer may have believed a false hint of a stranger.
+            self._metadata.registers.learn(register)

@@ -60,7 +60,7 @@ def requests(draw):
         ballot,
         draw(VALUES) if kind in {RequestKind.ACCEPT, RequestKind.CREATE} else None,
         kind is RequestKind.ACCEPT and draw(st.booleans()),
-        draw(st.one_of(st.none(), st.binary(max_size=20))) if kind is RequestKind.PREPARE else None,
+        draw(st.one_of(st.none(), VALUES)) if kind is RequestKind.PREPARE else None,
     )
 
 
