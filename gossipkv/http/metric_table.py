@@ -143,7 +143,7 @@ METRICS: Final = (
     # Connections, and the disk reads for them.
     _gauge("connections", "Connections to this node that are open.", "counters.connections"),
     _gauge("peer_connections", "Connections of this node to others that are open.", "counters.peers"),
-    _gauge("in_flight_requests", "Requests in progress.", "counters.in_flight"),
+    _gauge("in_flight_requests", "Requests in progress, without polls for maps.", "counters.in_flight"),
     _gauge("held_bytes", "Bytes of input, output and scans held for connections.", "counters.held_bytes"),
     _gauge("waiting_bytes", "Requests and answers that wait for Python.", "counters.waiting_bytes"),
     _counter("connections_accepted", "Connections that were accepted.", "counters.connections_accepted"),

@@ -58,7 +58,8 @@ ENDED = _refusal(Unavailable("this node ends the connection; go on at another no
 
 # Polls wait for nothing but news. So they end before the node does; those of clients leave room for other requests.
 POLL: Final = b"changes"
-POLLS: Final = frozenset((POLL, b"map_changes"))
+MAP_POLL: Final = b"map_changes"
+POLLS: Final = frozenset((POLL, MAP_POLL))
 
 # Answers given before Trio's other tasks have a turn, if one result answers many requests: about half a millisecond.
 PORTION = 1000
@@ -206,6 +207,11 @@ class Pump:
             for pending in self._loop.begin_writes(self._answers.answer):
                 self._begin(pending)
         self._wake()
+
+    @property
+    def map_polls(self) -> int:
+        """Polls for maps that wait for news: nearly every node holds some of other nodes all the time."""
+        return sum(pending.method == MAP_POLL for here in self._waiting.values() for pending in here)
 
     def end_those_of(self, users: Iterable[int]) -> None:
         """End the connections of removed users, once all received requests are answered."""

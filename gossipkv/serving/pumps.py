@@ -193,8 +193,11 @@ class Pumps:
         return dict(totals)
 
     def counters_by_loop(self) -> list[dict[str, int]]:
-        """Return the counters of each loop."""
-        return [core.counters() for core in self._in_turns(self._cores)]
+        """Return the counters of each loop; polls for maps are no requests in progress."""
+        counted = [core.counters() for core in self._in_turns(self._cores)]
+        for counts, pump in zip(counted, self._pumps, strict=False):  # There are no pumps before the start.
+            counts["in_flight"] -= pump.map_polls
+        return counted
 
     def latency(self) -> dict[str, LatencyHistogram]:
         """Return histograms of answer times, over all loops."""

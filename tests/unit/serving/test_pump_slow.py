@@ -494,12 +494,14 @@ async def test_a_drain_ends_polls(tmp_path: Path, method: bytes) -> None:
         stream = await running.connect()
         await stream.send_all(rpc.request(2, method.decode(), []))
         await running.answers.asked.wait()
+        assert running.pump.map_polls == (method == b"map_changes")
         with trio.fail_after(PATIENCE_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(running.pump.drain, math.inf)
                 [(_, number, (code, *_), _)] = await receive(stream, 1)
                 await stream.aclose()
         assert (number, code, running.answers.waiting) == (2, "UNAVAILABLE", 0)
+        assert running.pump.map_polls == 0
 
 
 async def test_drain_has_a_deadline(tmp_path: Path) -> None:
