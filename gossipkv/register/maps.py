@@ -16,6 +16,7 @@ costs no syncs of its own. Readers are told the edits of each map that became kn
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, final
@@ -142,7 +143,7 @@ class Maps:
         self._on_edits = on_edits
         self._random = random
         self._nursery: trio.Nursery | None = None
-        self._maps: dict[bytes, RegisterMap] = {}
+        self._maps: defaultdict[bytes, RegisterMap] = defaultdict(RegisterMap)
         self._unchecked: list[bytes] = []
         self._synced: dict[bytes, Base] = {}  # Bases that are synced and not known yet.
         self._due: dict[bytes, float] = {}  # By register: the time at which its base is written, and becomes known.
@@ -208,10 +209,7 @@ class Maps:
 
     def map(self, register: bytes) -> RegisterMap:
         """Return the map of a register."""
-        map_ = self._maps.get(register)
-        if map_ is None:
-            map_ = self._maps[register] = RegisterMap()
-        return map_
+        return self._maps[register]
 
     def has(self, register: bytes) -> bool:
         """Return True if a map of the register was begun here."""
@@ -236,10 +234,10 @@ class Maps:
         if value.ended and not self.has(register):
             return  # The map was forgotten, or never was here: nobody needs it any more.
         # The value's acceptors may not be decided yet, but others may be unknown.
-        base = self.map(register).base
+        base = self._maps[register].base
         hint = record.value.acceptors if base is None or base.acceptors is None else None
         self._decide(register, lambda map_: map_.decide(value, generation, value.decided, hint, ZERO))
-        place, acceptors, base = (generation, value.sequence), record.value.acceptors, self.map(register).base
+        place, acceptors, base = (generation, value.sequence), record.value.acceptors, self._maps[register].base
         if place > self.shown.get(register, (0, 0)) or (base is not None and base.acceptors != acceptors):
             due_s = trio.current_time() + UNDECIDED_S * (1 + self._random.random())
             self._undecided[register] = _Undecided(due_s, place, record.accepted, acceptors)
@@ -262,7 +260,7 @@ class Maps:
 
     def _decide(self, register: bytes, step: Callable[[RegisterMap], bool]) -> bool:
         """Take a step of a base."""
-        map_ = self.map(register)
+        map_ = self._maps[register]
         before = map_.base
         is_taken = step(map_)
         if map_.base is not None and map_.base is not before:
@@ -468,7 +466,7 @@ class Maps:
     async def take(self, node: bytes, news: MapNews) -> None:
         """Take news of a node, which gives the rest if needed. Raises GossipKVError."""
         register, transactions = news.register, news.transactions
-        map_ = self.map(register)
+        map_ = self._maps[register]
         base = map_.base
         if not map_.takes(news.place) or (base is not None and base.ended):
             return
@@ -487,7 +485,7 @@ class Maps:
 
     async def _read_snapshot(self, node: bytes, news: MapNews) -> None:
         register = news.register
-        map_ = self.map(register)
+        map_ = self._maps[register]
         if map_.base is None:
             self._space.check_free()  # A first map only takes room.
         for _ in range(ATTEMPTS):

@@ -354,9 +354,10 @@ def _batched(records: Iterable[tuple[bytes, bytes | None]]) -> Batches:
 
 def _fits(base: Base, transactions: Iterable[Transaction]) -> bool:
     """Return False if there is another transaction of the base's sequence."""
-    return all(
-        transaction.sequence != base.sequence or transaction.digest == base.digest for transaction in transactions
-    )
+    for transaction in transactions:  # Each accept asks this: a generator would cost more than the comparison.
+        if transaction.sequence == base.sequence and transaction.digest != base.digest:
+            return False
+    return True
 
 
 def _size_of(transaction: Transaction) -> int:
