@@ -212,12 +212,11 @@ def judge(
 def kept_outcome(view: MapView, operation: bytes, base: int) -> KeptOutcome | None:
     """Return the stored outcome of an operation of that base; None if no kept transaction judged it.
 
-    An operation is judged after its base. Earlier rows, also from before a force, may have another operation of its id.
+    An operation is judged after its base. Earlier rows, also from before a force, may have another operation of its id,
+    or the same one, of an earlier base.
     """
     sequence = sequence_of(base)
-    # A force may have gone back by some sequences; without one since the base, the operation was judged above it.
-    first = sequence + 1 if generation_of(base) == generation_of(view.config) else max(0, sequence - LIFE + 1)
-    for _, record in view.outcomes(first, sequence + LIFE):
+    for _, record in view.outcomes(max(0, sequence - LIFE + 1), sequence + LIFE):
         if operation in record:  # Most records need no reading.
             config, rows = unstamped(record)
             if config <= base + LIFE and (found := _row_of(operation, rows)) is not None:
