@@ -16,6 +16,7 @@ costs no syncs of its own. Readers are told the edits of each map that became kn
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
@@ -119,6 +120,25 @@ class _Undecided(NamedTuple):
 
 @final
 @dataclass(eq=False, slots=True)
+class _LocalMap:
+    """A map of this node, and what is under way with it."""
+
+    map: RegisterMap = field(default_factory=RegisterMap)
+    synced: Base | None = None  # A base that is synced and not known yet.
+    due_s: float = math.inf  # The time at which the base is written, and becomes known.
+    known_s: float = 0.0  # The time at which a base became known last.
+    undecided: _Undecided | None = None
+    awaited: trio.Event | None = None  # Set when a base becomes known, if a caller waits for one.
+    reading: trio.Lock = field(default_factory=trio.Lock)  # Held while the map is read from another node.
+
+    @property
+    def wakes_s(self) -> float:
+        """The time at which something is due."""
+        return self.due_s if self.undecided is None else min(self.due_s, self.undecided.due_s)
+
+
+@final
+@dataclass(eq=False, slots=True)
 class _LongPoll:
     positions: Mapping[bytes, MapPosition]
     changed: dict[bytes, None] = field(default_factory=dict)
@@ -143,19 +163,14 @@ class Maps:
         self._on_edits = on_edits
         self._random = random
         self._nursery: trio.Nursery | None = None
-        self._maps: defaultdict[bytes, RegisterMap] = defaultdict(RegisterMap)
+        self._local: defaultdict[bytes, _LocalMap] = defaultdict(_LocalMap)
         self._unchecked: list[bytes] = []
-        self._synced: dict[bytes, Base] = {}  # Bases that are synced and not known yet.
-        self._due: dict[bytes, float] = {}  # By register: the time at which its base is written, and becomes known.
-        self._last_s: dict[bytes, float] = {}  # The time at which a map became known last.
+        self._busy: dict[bytes, _LocalMap] = {}  # Those that have a time at which something is due.
         self._more = trio.Event()
         self._wakes_s = 0.0  # The time until which `run` sleeps.
-        self._undecided: dict[bytes, _Undecided] = {}  # By register: the accepted value, until it is decided.
         # Called with a register of which a value was accepted here, and nothing is heard of its decision.
         self.on_undecided: Callable[[bytes], object] = lambda _: None
-        self._moved: dict[bytes, trio.Event] = {}  # Set when a map becomes known.
         self._polls: dict[_LongPoll, None] = {}
-        self._fetching: dict[bytes, trio.Lock] = {}  # Held while the map is read from another node.
         self._lacking: set[bytes] = set()  # Maps that the local acceptor or proposer waits for.
         self._log = Log("gossipkv.register")
         self._load()
@@ -166,10 +181,11 @@ class Maps:
         for key, value in self._space.scan(MAP):
             records.setdefault(key[start : start + REGISTER_BYTES], []).append((key[start + REGISTER_BYTES :], value))
         for register, theirs in records.items():
-            self._maps[register], strange = read_map(theirs)
+            map_, strange = read_map(theirs)
+            self._local[register] = _LocalMap(map_)
             if strange:
                 self._append(register, dict.fromkeys(strange))
-            if (base := self._maps[register].base) is not None and base.sequence:
+            if (base := map_.base) is not None and base.sequence:
                 self.known[register], self.shown[register] = base, base.place
                 self._unchecked.append(register)
 
@@ -183,25 +199,26 @@ class Maps:
 
     async def _check(self) -> None:
         for register in self._unchecked:
-            map_ = self._maps.get(register)
-            if map_ is not None and not await self._beside(map_.check):
+            local = self._local.get(register)
+            if local is not None and not await self._beside(local.map.check):
                 self._log.error("map_damaged", register=register.hex())
-                map_.is_damaged = True
+                local.map.is_damaged = True
                 self.known.pop(register, None)
                 self._on_edits(register, None)
 
     async def _write(self) -> None:
         while True:
             self._more = trio.Event()
-            now_s = trio.current_time()
-            for register in [register for register, due_s in self._due.items() if due_s <= now_s]:
-                self._flush(register)
-            for register, undecided in [*self._undecided.items()]:
-                if undecided.due_s <= now_s:
-                    self._undecided[register] = undecided._replace(due_s=now_s + AGAIN_S)
+            now_s, self._wakes_s = trio.current_time(), trio.current_time() + AGAIN_S
+            for register, local in [*self._busy.items()]:
+                if local.due_s <= now_s:
+                    self._flush(register, local)
+                if local.undecided is not None and local.undecided.due_s <= now_s:
+                    local.undecided = local.undecided._replace(due_s=now_s + AGAIN_S)
                     self.on_undecided(register)
-            times = [*self._due.values(), *(undecided.due_s for undecided in self._undecided.values())]
-            self._wakes_s = min(times, default=now_s + AGAIN_S)
+                if local.wakes_s == math.inf:
+                    self._busy.pop(register, None)
+                self._wakes_s = min(self._wakes_s, local.wakes_s)
             with trio.move_on_at(self._wakes_s):
                 await self._more.wait()
 
@@ -209,20 +226,20 @@ class Maps:
 
     def map(self, register: bytes) -> RegisterMap:
         """Return the map of a register."""
-        return self._maps[register]
+        return self._local[register].map
 
     def has(self, register: bytes) -> bool:
         """Return True if a map of the register was begun here."""
-        return register in self._maps
+        return register in self._local
 
     def registers(self) -> Sequence[bytes]:
         """Return the registers with a map here."""
-        return [*self._maps]
+        return [*self._local]
 
     def holds(self, register: bytes, payload: bytes) -> bool:
         """Return True if this node may accept a payload."""
         try:  # A question about a register that has no map here leaves no trace.
-            return (self._maps.get(register) or RegisterMap()).holds(decode_value(payload))
+            return (self._local.get(register) or _LocalMap()).map.holds(decode_value(payload))
         except GossipKVError:
             return False
 
@@ -234,13 +251,14 @@ class Maps:
         if value.ended and not self.has(register):
             return  # The map was forgotten, or never was here: nobody needs it any more.
         # The value's acceptors may not be decided yet, but others may be unknown.
-        base = self._maps[register].base
-        hint = record.value.acceptors if base is None or base.acceptors is None else None
+        local, acceptors = self._local[register], record.value.acceptors
+        base = local.map.base
+        hint = acceptors if base is None or base.acceptors is None else None
         self._decide(register, lambda map_: map_.decide(value, generation, value.decided, hint, ZERO))
-        place, acceptors, base = (generation, value.sequence), record.value.acceptors, self._maps[register].base
+        place, base = (generation, value.sequence), local.map.base
         if place > self.shown.get(register, (0, 0)) or (base is not None and base.acceptors != acceptors):
             due_s = trio.current_time() + UNDECIDED_S * (1 + self._random.random())
-            self._undecided[register] = _Undecided(due_s, place, record.accepted, acceptors)
+            local.undecided, self._busy[register] = _Undecided(due_s, place, record.accepted, acceptors), local
             if due_s < self._wakes_s:
                 self._more.set()
 
@@ -251,16 +269,15 @@ class Maps:
 
     def decided(self, register: bytes, value: Value, ballot: Ballot) -> bool:
         """Take a value that a quorum has accepted in this ballot; return False if its map must be fetched."""
-        held = decode_value(value.payload)
-        place = ballot.generation, held.sequence
+        decided = decode_value(value.payload)
+        place = ballot.generation, decided.sequence
         self.shown[register] = max(self.shown.get(register, place), place)
-        return self._decide(
-            register, lambda map_: map_.decide(held, ballot.generation, held.sequence, value.acceptors, ballot)
-        )
+        of = decided, ballot.generation, decided.sequence, value.acceptors, ballot
+        return self._decide(register, lambda map_: map_.decide(*of))
 
     def _decide(self, register: bytes, step: Callable[[RegisterMap], bool]) -> bool:
         """Take a step of a base."""
-        map_ = self._maps[register]
+        map_ = self._local[register].map
         before = map_.base
         is_taken = step(map_)
         if map_.base is not None and map_.base is not before:
@@ -269,58 +286,60 @@ class Maps:
 
     def _moves(self, register: bytes, base: Base) -> None:
         self.shown[register] = max(self.shown.get(register, base.place), base.place)
-        if (undecided := self._undecided.get(register)) is not None and undecided.is_decided_by(base):
-            del self._undecided[register]
-        now_s = trio.current_time()
-        self._due.setdefault(register, max(now_s + SOON_S, self._last_s.get(register, 0.0) + PAUSE_S))
-        self._more.set()
+        local = self._local[register]
+        if local.undecided is not None and local.undecided.is_decided_by(base):
+            local.undecided = None
+        self._wake_at(register, local, max(trio.current_time() + SOON_S, local.known_s + PAUSE_S))
         for poll in self._polls:
             if register in poll.positions:
                 poll.changed[register] = None
                 poll.news.set()
 
+    def _wake_at(self, register: bytes, local: _LocalMap, due_s: float) -> None:
+        local.due_s, self._busy[register] = min(local.due_s, due_s), local
+        self._more.set()
+
     # -- the store -----------------------------------------------------------------------------------------------------
 
     def _taken(self, register: bytes) -> tuple[Mapping[bytes, bytes | None], Callable[[], None]]:
         """Return the unwritten records of a base, and the callback for their sync."""
-        map_ = self._maps.get(register)
-        if map_ is None or map_.base is None or not map_.has_records:
+        local = self._local.get(register)
+        if local is None or local.map.base is None or not local.map.has_records:
             return {}, _nothing
-        records = {MAP + register + key: record for key, record in map_.records().items()}
-        return records, partial(self._on_synced, register, map_, map_.base)
+        records = {MAP + register + key: record for key, record in local.map.records().items()}
+        return records, partial(self._on_synced, register, local, local.map.base)
 
-    def _on_synced(self, register: bytes, map_: RegisterMap, base: Base) -> None:
-        if self._maps.get(register) is map_ and base.sequence:  # Before its first transaction nobody reads a map.
-            self._synced[register] = base
-            due_s = self._last_s.get(register, 0.0) + PAUSE_S
-            if register in self._moved or trio.current_time() >= due_s:
-                self._publish(register)
+    def _on_synced(self, register: bytes, local: _LocalMap, base: Base) -> None:
+        if self._local.get(register) is local and base.sequence:  # Before its first transaction nobody reads a map.
+            local.synced = base
+            due_s = local.known_s + PAUSE_S
+            if local.awaited is not None or trio.current_time() >= due_s:
+                self._publish(register, local, base)
             else:
-                self._due.setdefault(register, due_s)
-                self._more.set()
+                self._wake_at(register, local, due_s)
 
-    def _publish(self, register: bytes) -> None:
+    def _publish(self, register: bytes, local: _LocalMap, base: Base) -> None:
         """Let readers use a synced map, and tell them its edits."""
-        base, before = self._synced.pop(register), self.known.get(register)
-        steps = None
+        before, steps = self.known.get(register), None
         if before is not None and before.sequence <= base.sequence:
-            steps = self._maps[register].since(*before.place)
-        self.known[register] = base
-        self._last_s[register] = trio.current_time()
-        if base is self._maps[register].base:
-            self._due.pop(register, None)
-        if (moved := self._moved.pop(register, None)) is not None:
-            moved.set()
+            steps = local.map.since(*before.place)
+        self.known[register], local.synced = base, None
+        local.known_s = trio.current_time()
+        if base is local.map.base:
+            local.due_s = math.inf
+        if local.awaited is not None:
+            local.awaited.set()
+            local.awaited = None
         if steps is None:
             self._on_edits(register, None)
         else:
             self._on_edits(register, [edit for one in steps if one.sequence <= base.sequence for edit in one.edits])
 
-    def _flush(self, register: bytes) -> None:
+    def _flush(self, register: bytes, local: _LocalMap) -> None:
         """Write what of a base is not written, and let readers use what is."""
-        if register in self._synced:
-            self._publish(register)
-        self._due.pop(register, None)
+        if local.synced is not None:
+            self._publish(register, local, local.synced)
+        local.due_s = math.inf
         records, on_synced = self._taken(register)
         if records:
             with contextlib.suppress(GossipKVError):  # The store is closed: nothing becomes known any more.
@@ -338,53 +357,56 @@ class Maps:
             NotReady: the map was forgotten.
             Unavailable: the store is closed.
         """
-        while register in self._maps:
+        while (local := self._local.get(register)) is not None:
             base = self.known.get(register)
             if base is not None and base.place >= position[:2] and base.shown >= position.shown:
                 return base
             self._space.check_open()
             if at_once:
-                self._flush(register)
-            moved = self._moved.setdefault(register, trio.Event())
+                self._flush(register, local)
+            if local.awaited is None:
+                local.awaited = trio.Event()
             with trio.move_on_after(ASK_S):  # A store that closes wakes nobody.
-                await moved.wait()
+                await local.awaited.wait()
         raise NotReady("this node does not know the state of this table")
 
     async def forget(self, register: bytes, *, but_end: bool = False) -> None:
         """Forget a map and its records; `but_end`: remember that it ended, if it has, and at which place."""
-        map_ = self._maps.pop(register, None)
-        base = self.known.pop(register, None)
+        local, base = self._local.pop(register, None), self.known.pop(register, None)
+        self._busy.pop(register, None)
         but_end &= base is not None and base.ended
         if base is not None and but_end:
             self.known[register] = base._replace(entries=EntryMap())
-        for of in (self._due, self._synced, self._last_s, self._undecided, self._fetching):
-            of.pop(register, None)
-        if (moved := self._moved.pop(register, None)) is not None:
-            moved.set()
+        if local is not None and local.awaited is not None:
+            local.awaited.set()
         self._on_edits(register, None)
-        if map_ is None or map_.base is None:
+        if local is None or local.map.base is None:
             return
         if not but_end:
             self.shown.pop(register, None)
-        *batches, last = map_.gone(but_end=but_end)
+        *batches, last = local.map.gone(but_end=but_end)
         for batch in batches:  # All are appended at once: the map may begin anew before they are written.
             self._append(register, batch)
         await self._space.write({MAP + register + key: record for key, record in last.items()})
 
     # -- other nodes ---------------------------------------------------------------------------------------------------
 
+    def _base(self, register: bytes) -> Base | None:
+        """Return the base of a map if it may be shown to others."""
+        local = self._local.get(register)
+        return None if local is None or local.map.is_damaged else local.map.base
+
     def position(self, register: bytes) -> MapPosition:
         """Return how much of a map is here."""
-        map_ = self._maps.get(register)
-        base = None if map_ is None or map_.is_damaged else map_.base
+        base = self._base(register)
         return MapPosition() if base is None else MapPosition(*base.place, base.shown)
 
     def page(self, register: bytes, start: bytes) -> WireValue:
         """Return the page of a map that begins at a key. Raises NotReady: the map is not here."""
-        map_ = self._maps.get(register)
-        if map_ is None or map_.base is None or map_.is_damaged or map_.base.ended:
+        base = self._base(register)
+        if base is None or base.ended:
             raise NotReady("this node does not have this map")
-        generation, sequence, entries, following = page_of(map_.base, start)
+        generation, sequence, entries, following = page_of(base, start)
         return [generation, sequence, [[key, record] for key, record in entries], following]
 
     async def changes(self, positions: Mapping[bytes, MapPosition], wait_s: float) -> list[WireValue]:
@@ -408,11 +430,10 @@ class Maps:
         rows: list[WireValue] = []
         size_bytes = 0
         for register in registers:
-            map_, (generation, sequence, shown) = self._maps.get(register), positions[register]
-            base = None if map_ is None or map_.is_damaged else map_.base
-            if map_ is None or base is None or (base.place <= (generation, sequence) and base.shown <= shown):
+            base, (generation, sequence, shown) = self._base(register), positions[register]
+            if base is None or (base.place <= (generation, sequence) and base.shown <= shown):
                 continue
-            steps = None if sequence < 0 or base.ended else map_.since(generation, sequence)
+            steps = None if sequence < 0 or base.ended else self._local[register].map.since(generation, sequence)
             told: WireValue = None
             if steps is not None:
                 told = [[one.sequence, [[key, record] for key, record in one.edits], one.digest] for one in steps]
@@ -449,7 +470,7 @@ class Maps:
         """Take the map of a node if it is newer. Raises GossipKVError."""
         position = self.position(register)
         for news in await self.ask(node, {register: position}):
-            if position.sequence < 0 or register in self._maps:  # Otherwise the map was forgotten meanwhile.
+            if position.sequence < 0 or register in self._local:  # Otherwise the map was forgotten meanwhile.
                 await self.take(node, news)
 
     async def ask(
@@ -466,9 +487,9 @@ class Maps:
     async def take(self, node: bytes, news: MapNews) -> None:
         """Take news of a node, which gives the rest if needed. Raises GossipKVError."""
         register, transactions = news.register, news.transactions
-        map_ = self._maps[register]
-        base = map_.base
-        if not map_.takes(news.place) or (base is not None and base.ended):
+        local = self._local[register]
+        base = local.map.base
+        if not local.map.takes(news.place) or (base is not None and base.ended):
             return
         self.shown[register] = max(self.shown.get(register, news.place), news.place)
         if news.ended:
@@ -479,14 +500,14 @@ class Maps:
             of = news.generation, transactions, news.acceptors, news.shown
             if end == (news.sequence, news.digest) and self._decide(register, lambda map_: map_.follow(*of)):
                 return
-        async with self._fetching.setdefault(register, trio.Lock()):  # Others may read the same map.
+        async with local.reading:  # Others may read the same map.
             if self.position(register)[:2] < news.place:
                 await self._read_snapshot(node, news)
 
     async def _read_snapshot(self, node: bytes, news: MapNews) -> None:
         register = news.register
-        map_ = self._maps[register]
-        if map_.base is None:
+        local = self._local[register]
+        if local.map.base is None:
             self._space.check_free()  # A first map only takes room.
         for _ in range(ATTEMPTS):
             reader = SnapshotReader(MAX_SNAPSHOT_BYTES)
@@ -501,20 +522,19 @@ class Maps:
             assert last.transactions is not None
             finish = partial(reader.finish, last.transactions, last.digest)
             read = await self._beside(finish) if reader.size_bytes > FEW_BYTES else finish()
-            if self._maps.get(register) is not map_:
+            if self._local.get(register) is not local:
                 return  # The map was forgotten meanwhile.
             base = read._replace(acceptors=last.acceptors, shown=last.shown)
-            if not map_.takes(base.place):
-                return
-            self._replace(register, map_, base)
+            if local.map.takes(base.place):
+                self._replace(register, local, base)
             return
         raise NotReady("the map changes too fast to be read", {"node": node.hex()})
 
-    def _replace(self, register: bytes, map_: RegisterMap, base: Base) -> None:
-        written, gone = map_.replace(base)
+    def _replace(self, register: bytes, local: _LocalMap, base: Base) -> None:
+        written, gone = local.map.replace(base)
         for batch in written:
             self._append(register, batch)
-        self._flush(register)
+        self._flush(register, local)
         for batch in gone:
             self._append(register, batch)
         self._moves(register, base)
