@@ -533,6 +533,9 @@ class _NodeParts:
             await self._gossiping.read_keys(self._environment)
         except ConfigError as error:
             self.log.warning("keys_unchanged", reason=error.message)
+        else:
+            if ring := self._gossiping.ring():
+                self.log.info("keys", ids=" ".join(key.id.hex() for key in ring))
 
     async def _reconfigure(self) -> None:
         """Use the databases' settings as the file has them now; wrong ones change nothing."""

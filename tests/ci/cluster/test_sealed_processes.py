@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,13 @@ def dropped(cluster: Cluster, index: int) -> dict[str, int]:
     with cluster.connect(index, timeout_ms=60_000) as client:
         counters = client.info()["counters"]
     return {name: count for name, count in counters.items() if name.startswith("gossip_dropped") and count}
+
+
+def rings(cluster: Cluster, index: int) -> list[str]:
+    """Return the key rings that a node has logged as in use, by the ids of their keys."""
+    whole, _, _ = cluster.log(index).rpartition("\n")
+    lines = map(json.loads, whole.splitlines())
+    return [line["ids"] for line in lines if line["event"] == "keys"]
 
 
 def test_a_wrong_key(tmp_path):
@@ -67,8 +75,11 @@ def test_keys_change_while_nodes_run(tmp_path):
         for step in ((), ("use", ring, second), ("remove", ring, first)):
             if step:
                 keys(*step)
+            in_use = " ".join(line.split()[0] for line in keys("list", ring).splitlines())
             for index in ALL:
                 cluster.send(index, signal.SIGHUP)
+            for index in ALL:
+                retry(lambda index=index, ids=in_use: ids in rings(cluster, index)[-1:])
             time.sleep(2)  # This is enough time to notice a lack of understanding.
         views.until(alive(names(ALL)), ALL)
         stranger = cluster.add(settings={"key_ring": str(old)})
