@@ -22,7 +22,7 @@ from gossipkv.cli.help import Command
 from gossipkv.cli.options import JSON, AskedNodes, ask_map, ask_within
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import description, progress
-from gossipkv.cli.status import PATIENCE_MS, wait_until_served
+from gossipkv.cli.status import wait_until_served
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.memory import limits
 from gossipkv.dataset.formats.reading import FileReading
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 SHOWN_BYTES = 60  # A preview shows this much of a value.
+LOOK_MS = 10_000  # Time allowed for a node's look at its source.
 
 
 def _name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
@@ -131,7 +132,7 @@ def publish(
         return _dry_run(given, path, as_json=as_json)
     is_given = context.get_parameter_source("timeout_ms") is not ParameterSource.DEFAULT
     deadline_s = time.monotonic() + nodes.timeout_ms / 1000 if wait and is_given else math.inf
-    with AskedNodes(nodes.addresses, nodes.timeout_ms if is_given else PATIENCE_MS).connect() as client:
+    with nodes.connect() as client:
         root, options = _root(client, given)
         target = SourceDatabase(root, database, options)
         entry = _entry(client, database)
@@ -307,7 +308,7 @@ def _have_nodes_look(client: Client, place: str, version: str) -> None:
         address = plain(member.get("address"))
         if member.get("state") == "alive" and address != str(client.address):
             suppressed = contextlib.suppress(GossipKVError, ValueError)
-            with suppressed, AskedNodes([parse_address(address)], PATIENCE_MS).connect() as other:
+            with suppressed, AskedNodes([parse_address(address)], LOOK_MS).connect() as other:
                 other.call("refresh", database)
     try:
         seen = ask_map(client, "refresh", database).get(database)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 WITHHELD: Final = 1  # Exit status: the newest version is too small, and someone has to accept or replace it.
 POLL_S: Final = 0.2
-PATIENCE_MS: Final = 10_000  # The default: the node asks all members, and a build may keep the machine busy.
 WIDE_COLUMNS: Final = 110  # Terminals of this width have room for remarks beside the table, others below it.
 STYLES: Final = {
     "ACTIVE": "green",
@@ -65,7 +64,7 @@ MEMBERS: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red"}
     is_flag=True,
     help="Also write the node's memory, the counters of its table store, and when its certificate expires.",
 )
-@ask_within("1s", "one request; with --wait, if given, for the whole wait")
+@ask_within("10s", "one request; with --wait, if given, for the whole wait")
 @JSON
 @click.pass_context
 def status(
@@ -86,7 +85,7 @@ def status(
     """
     is_given = context.get_parameter_source("timeout_ms") is not ParameterSource.DEFAULT
     deadline_s = time.monotonic() + nodes.timeout_ms / 1000 if wait and is_given else math.inf
-    with AskedNodes(nodes.addresses, nodes.timeout_ms if is_given else PATIENCE_MS).connect() as client:
+    with nodes.connect() as client:
         lacking = list(wait_until_served(client, database, deadline_s)) if wait else []
         answer = client.verdict(database)
         verdict = verdict_of(answer)
