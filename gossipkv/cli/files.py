@@ -148,8 +148,9 @@ def verify(path: Path | None, *, table: str | None, nodes: AskedNodes, as_json: 
     (root, database or version). Nodes may be running on PATH. The output has a line for each damaged file, with the
     offset. The exit status is 3 after damage, and 2 if PATH is none of these.
 
-    With --table, the nodes compare their live records of each partition, again until --timeout if there are writes.
-    Replicas of nodes that are down are left out. The exit status is 3 if replicas differ or could not be compared.
+    With --table, the nodes compare their live records of each partition, again until --timeout if there are writes. A
+    partition with one replica, or with one that does not answer, counts as not compared. The exit status is 3 if
+    replicas differ or could not be compared.
     """
     if (path is None) == (table is None):
         raise click.UsageError("give either PATH or --table TABLE")
