@@ -79,6 +79,7 @@ class SnapshotReader:
         self.first: SnapshotPage | None = None  # The history must begin at its sequence.
         self._entries: dict[bytes, bytes | None] = {}
         self._most_bytes = most_bytes
+        self._left_pages = 2 * most_bytes // MAX_PAGE_BYTES + 1  # Two neighbours together are larger than a page.
         self.size_bytes = 0
 
     def take(self, page: SnapshotPage) -> None:
@@ -94,7 +95,8 @@ class SnapshotReader:
             words = f"a page of map {page.generation}, {page.sequence} does not continue the reading at {start[:40]!r}"
             raise ProtocolError(words, {"first": [first.generation, first.sequence]})
         self.size_bytes += sum([len(key) + len(record) for key, record in page.entries])
-        if self.size_bytes > self._most_bytes:
+        self._left_pages -= 1
+        if self.size_bytes > self._most_bytes or self._left_pages < 0:
             raise ProtocolError("the map that another node sends is larger than a map can be")
         self._entries.update(page.entries)
         self.first, self.start = first, page.following

@@ -96,13 +96,15 @@ def test_a_page_that_does_not_continue_the_reading_is_refused(following):
     assert reader.start is None
 
 
-def test_a_snapshot_that_never_ends_is_refused():
+@pytest.mark.parametrize(("record", "taken"), [(bytes(36), 25), (b"1", 51)])
+def test_a_snapshot_that_never_ends_is_refused(record, taken):
+    """Its bytes are bounded, and its pages: two neighbours together are larger than a page."""
     reader = SnapshotReader(1000)
-    pages = [SnapshotPage(0, 5, ((b"%04d" % number, b"1"),), b"%04d" % (number + 1)) for number in range(201)]
-    for each in pages[:200]:
+    pages = [SnapshotPage(0, 5, ((b"%04d" % number, record),), b"%04d" % (number + 1)) for number in range(taken + 1)]
+    for each in pages[:taken]:
         reader.take(each)
     with pytest.raises(ProtocolError, match="larger than a map can be"):
-        reader.take(pages[200])
+        reader.take(pages[taken])
 
 
 def test_another_history_or_digest_is_refused():
