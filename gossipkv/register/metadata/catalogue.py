@@ -153,16 +153,17 @@ class Catalogue:
         return decode_named(entry.record)
 
     def followed(self) -> Mapping[bytes, Sequence[bytes]]:
-        """Return the registers of all maps, each with the nodes to poll: its live acceptors, else any live nodes."""
+        """Return the registers of all maps, each with the nodes to poll: its live acceptors, else a live node."""
         known, me = self._metadata.known, self._metadata.me.node
         alive = [node for node in self._members.alive() if node != me]
-        registers = [self.register]
+        first: dict[bytes, Sequence[AcceptorId]] = {self.register: ()}
         with contextlib.suppress(NotReady, UnknownDatabase):
-            registers += [table.id for table in self.tables().values()]
+            first |= {table.id: table.acceptors for table in self.tables().values()}
         found: dict[bytes, Sequence[bytes]] = {}
-        for register in registers:
+        for register, named in first.items():
             known_map = known.get(register)
-            acceptors = [] if known_map is None else [one.node for one in known_map.acceptors.new if one.node in alive]
+            servers = named if known_map is None else known_map.acceptors.new
+            acceptors = [one.node for one in servers if one.node in alive]
             # Without another acceptor this node asks others: the map may have been forced while it was away.
             found[register] = acceptors or alive[:1]
         return found
