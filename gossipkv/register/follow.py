@@ -2,26 +2,25 @@
 
 A decision reaches an acceptor with the next value, or with the answer of a poll. An acceptor that has accepted a value
 and hears nothing of its decision for `UNDECIDED_S` reads the register by a quorum (`maps.py`). So one frozen acceptor,
-also the one that has decided, delays nobody: each map is polled at another one as well. A poll without an answer goes
-to another node.
+also the one that has decided, delays nobody: each map is polled at another one as well. A poll without an answer, or
+with one that is no map, goes to another node.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from random import Random
 
     from gossipkv.register.configuration import Acceptors
-    from gossipkv.register.maps import Maps
+    from gossipkv.register.maps import MapNews, Maps
 
     Wanted = Mapping[bytes, Sequence[bytes]]  # By register: the nodes that may be polled for it.
 
@@ -117,12 +116,20 @@ class Follower:
                 self._polls[node] = trio.CancelScope()
                 with self._polls[node]:
                     for news in await self._maps.ask(node, positions, WAIT_S, silence_s=SILENCE_S):
-                        with contextlib.suppress(GossipKVError):  # The next poll asks again.
-                            if news.register in self._chosen.get(node, ()):
-                                await self._maps.take(node, news)
+                        if news.register in self._chosen.get(node, ()):
+                            await self._take(node, news)
                 await trio.sleep(PAUSE_S)
         except GossipKVError:
             self._silent[node] = trio.current_time() + AVOID_S
         finally:
             del self._polls[node]
             self.look()
+
+    async def _take(self, node: bytes, news: MapNews) -> None:
+        """Take news of a node. Raises ProtocolError: it sends what is no map, so it counts as silent."""
+        try:
+            await self._maps.take(node, news)
+        except ProtocolError:
+            raise
+        except GossipKVError:
+            pass  # The next poll asks again.

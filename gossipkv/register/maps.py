@@ -36,7 +36,7 @@ from gossipkv.register.space import MAP
 from gossipkv.register.state import RegisterMap, read_map
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
     from gossipkv.register.configuration import AcceptorId, Value
@@ -172,6 +172,7 @@ class Maps:
         self.on_undecided: Callable[[bytes], object] = lambda _: None
         self._polls: dict[_LongPoll, None] = {}
         self._lacking: set[bytes] = set()  # Maps that the local acceptor or proposer waits for.
+        self._refused: set[bytes] = set()  # Nodes that have sent what is no map: each is logged once.
         self._log = Log("gossipkv.register")
         self._load()
 
@@ -482,7 +483,9 @@ class Maps:
             for register, (generation, sequence, shown) in positions.items()
         ]
         answer = await self._ask(node, "map_changes", [rows, int(wait_s * 1000)], wait_s + silence_s)
-        return [news for news in map(news_of, answer if isinstance(answer, list) else []) if news.register in positions]
+        with self._refusals_told(node):
+            found = [*map(news_of, answer if isinstance(answer, list) else [])]
+        return [news for news in found if news.register in positions]
 
     async def take(self, node: bytes, news: MapNews) -> None:
         """Take news of a node, which gives the rest if needed. Raises GossipKVError."""
@@ -502,7 +505,18 @@ class Maps:
                 return
         async with local.reading:  # Others may read the same map.
             if self.position(register)[:2] < news.place:
-                await self._read_snapshot(node, news)
+                with self._refusals_told(node):
+                    await self._read_snapshot(node, news)
+
+    @contextlib.contextmanager
+    def _refusals_told(self, node: bytes) -> Iterator[None]:
+        try:
+            yield
+        except ProtocolError as error:
+            if node not in self._refused:
+                self._refused.add(node)
+                self._log.warning("map_refused", node=node.hex(), reason=error.message)
+            raise
 
     async def _read_snapshot(self, node: bytes, news: MapNews) -> None:
         register = news.register
