@@ -67,11 +67,17 @@ class HintBoard:
         }
 
     def servers(self, register: bytes) -> Mapping[str, Acceptors]:
-        """Return the servers of a catalogue, by the name of the node that tells them."""
+        """Return the servers of a catalogue, by the name of the server that tells them.
+
+        Only a server publishes them: an entry of another node may be false, and would hinder the founding.
+        """
         found = {}
+        uuids = {member.name: member.uuid for member in self._tree.members_known()}
         for owner, value in self.heard(register).items():
             with contextlib.suppress(GossipKVError):
-                found[owner] = _servers_of(value)
+                servers = _servers_of(value)
+                if any(server.node == uuids.get(owner) for server in servers.new):
+                    found[owner] = servers
         return found
 
     def begin_restore(self, table: bytes) -> None:
