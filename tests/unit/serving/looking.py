@@ -1,6 +1,7 @@
 """A client process that asks all pumps of a node in turn, and notes every older version after a newer one.
 
-Usage: python -m tests.unit.serving.looking PORT; at the end of its input it prints `[looks, [faults, ...]]`.
+Usage: python -m tests.unit.serving.looking PORT; prints a line once all connections have been answered, and, at the end
+of its input, `[looks, [faults, ...]]`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ def main(port: int) -> None:
             if version < seen or of < seen or value != version.encode() or {*values} != {of.encode()}:
                 wrong.append([at, seen, version, of])
             seen, looks = max(seen, version, of), looks + 1
+        if looks == CONNECTIONS:
+            sys.stdout.write("begun\n")
+            sys.stdout.flush()
     sys.stdout.write(json.dumps([looks, wrong[:10]]))
 
 
