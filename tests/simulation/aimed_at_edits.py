@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gossipkv.register.messages import RequestKind, decode_request
 from gossipkv.register.proposal import ChangeEnd
+from tests.world.edits.host import node_of
 from tests.world.edits.operations import LIFE
 from tests.world.edits.world import World, small_limits
 
@@ -74,6 +75,26 @@ class Script(World):
         self.host(survivors[-1]).begin_force(survivors)
         self.rest(turns=15)
         assert self.forces == [ChangeEnd.DONE]
+
+    def put_back(self, number, records, *, is_same=True):
+        """Put other records on the disk of a node, as its store or as another one."""
+        node = self.nodes[number]
+        node.disk.put(records)
+        node.store += not is_same
+        self.gone_back = node
+        self.start(node)
+
+    def stop(self, *numbers):
+        for number in numbers:
+            self.restart(number)
+            self.nodes[number].host = None
+
+    def replace(self, number):
+        """Give a node another disk, and start the others."""
+        self.put_back(number, {}, is_same=False)
+        for node in self.nodes:
+            if node.host is None and not node.is_dead:
+                self.start(node)
 
     def end(self):
         """Something more is decided, and all operations happened as told."""
@@ -295,6 +316,144 @@ def bysequence():
     world.end()
 
 
+def seen_by(world, number):
+    """Decide a transaction without a node, which has then seen more of node 2 than a copy has; return the copy."""
+    copy = dict(world.nodes[2].disk.durable)
+    world.write(0)
+    world.rest(all_but_asked(number), turns=4)
+    world.host(0).read(LONG_MS)
+    world.rest(all_but_asked(number), turns=4)
+    return copy
+
+
+def all_but_asked(*numbers):
+    """Return a predicate: messages to these nodes, but for prepares and reads."""
+    return lambda message: to(*numbers)(message) and request_kind(message) not in {PREPARE, RequestKind.READ}
+
+
+def decide_with_copy(world, number):
+    """Let a node go on with the older copy at node 2, without the others; then bring the others back."""
+    world.write(number, 1)
+    world.rest(turns=8)
+    world.replace(2)
+    world.end()
+
+
+def oldid():
+    """An older copy of a store, or another one, stands for it in a quorum that has not seen its last promise."""
+    world = Script(nodes=3)
+    copy = dict(world.nodes[2].disk.durable)
+    world.write(0)
+    world.rest(to(1), turns=4)
+    world.put_back(2, copy, is_same=False)
+    world.stop(0)
+    decide_with_copy(world, 1)
+
+
+def behind():
+    """An older copy of a store is put back, and a node that has seen more of it makes a quorum with it."""
+    world = Script(nodes=3)
+    copy = seen_by(world, 1)
+    world.put_back(2, copy)
+    world.stop(0)
+    decide_with_copy(world, 1)
+
+
+def samedraw():
+    """The copy opens as often as the store has, and writes as much, before it meets others."""
+    world = Script(nodes=3)
+    copy = dict(world.nodes[2].disk.durable)
+    world.restart(2)
+    seen_by(world, 1)
+    world.put_back(2, copy)
+    world.stop(0)
+    world.write(2, 2)
+    world.rest(to(0, 1), turns=40)
+    world.host(2).stop_proposing()
+    decide_with_copy(world, 1)
+
+
+def notkept():
+    """The node that has seen more of a store restarts."""
+    world = Script(nodes=3)
+    copy = seen_by(world, 1)
+    world.write(2)
+    world.rest(all_but_asked(1), turns=4)
+    world.restart(1)
+    world.put_back(2, copy)
+    world.stop(0)
+    decide_with_copy(world, 1)
+
+
+def uncounted():
+    """A request is under way to an older copy when its sender hears of the store's last batch."""
+    world = Script(nodes=3)
+    copy = dict(world.nodes[2].disk.durable)
+    world.write(0)
+    world.rest(to(1), turns=4)
+    world.put_back(2, copy)
+    held = []
+    world.write(1, 1)
+    world.rest(lambda message: message.target in {0, 2} and message.kind == "ask" and (held.append(message) or True))
+    world.host(0).read(LONG_MS)
+    world.rest(to(2))
+    world.stop(0)
+    world.net += [message for message in held if message.target == 2]
+    world.rest(turns=8)
+    world.replace(2)
+    world.end()
+
+
+def nonews():
+    """A proposer counts an older copy, and then an acceptor that has seen more of the store."""
+    world = Script(founders=range(5), nodes=5)
+    copy = dict(world.nodes[2].disk.durable)
+    world.write(3)
+    world.rest(all_but_asked(0, 1), turns=4)
+    world.host(3).read(LONG_MS)
+    world.rest(lambda message: to(0)(message) or all_but_asked(1)(message), turns=4)
+    world.put_back(2, copy)
+    world.stop(3, 4)
+    held = []
+    world.write(0, 1)
+    world.rest(lambda message: message.target == 1 and message.kind == "ask" and (held.append(message) or True))
+    world.net += held
+    world.rest(turns=8)
+    world.replace(2)
+    world.end()
+
+
+def twoforces():
+    """Two survivors are forced apart, and then meet."""
+    world = Script(nodes=3)
+    world.writes(1)
+    world.kill(2)
+    for survivor in (0, 1):
+        world.host(survivor).begin_force([survivor])
+        world.rest(to(1 - survivor), turns=15)
+    assert world.forces == [ChangeEnd.DONE] * 2
+    world.poll(0, 1)
+    world.poll(1, 0)
+    for number in (0, 1):
+        world.write(number, number)
+        world.rest(turns=8)
+    world.forces.clear()
+    world.force(node_of(world.top().acceptors.new[0]))
+    world.end()
+
+
+def endforce():
+    """A survivor knows from a poll alone that the map has ended."""
+    world = Script(nodes=3)
+    world.writes(1)
+    world.host(1).end(LONG_MS)
+    world.rest(to(0), turns=8)
+    world.poll(0, 1)
+    world.kill(1, 2)
+    world.force(0)
+    world.end()
+
+
 AIMED = {
     "leave": leave,
     "oldset": oldset,
@@ -309,6 +468,14 @@ AIMED = {
     "stalenews": stalenews,
     "basebelow": basebelow,
     "bysequence": bysequence,
+    "oldid": oldid,
+    "behind": behind,
+    "samedraw": samedraw,
+    "notkept": notkept,
+    "uncounted": uncounted,
+    "nonews": nonews,
+    "twoforces": twoforces,
+    "endforce": endforce,
 }
 
 

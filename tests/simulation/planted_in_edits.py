@@ -18,7 +18,9 @@ from unittest.mock import patch
 
 STATE = "gossipkv.register.state:RegisterMap."
 SNAPSHOT = "gossipkv.register.snapshot:SnapshotReader."
+ACCEPTOR = "gossipkv.register.acceptor:"
 PROPOSER = "gossipkv.register.proposer:Proposer."
+SEEN = "gossipkv.register.seen:SeenPositions."
 HOST = "tests.world.edits.host:Host."
 OPERATIONS = "tests.world.edits.operations:"
 
@@ -41,7 +43,76 @@ BUGS = {
     # It takes what it accepts into its base.
     "applyacc": [(HOST + "_keep", "value.decided)", "value.sequence)")],
     # It answers before its record is synced.
-    "nosync": [("gossipkv.register.acceptor:Acceptor._answer", "if appended is None:", "if True:")],
+    "nosync": [(ACCEPTOR + "Acceptor._answer", "if appended is None:", "if True:")],
+    # It accepts below its promise.
+    "nopromise": [
+        (
+            ACCEPTOR + "_judge_accept",
+            "if ballot < record.promise or (record.accepted is not None and ballot <= record.accepted):",
+            "if record.accepted is not None and ballot <= record.accepted:",
+        ),
+        (
+            ACCEPTOR + "_judge_accept",
+            "ballot.next() if request.stays else ballot, ballot, value",
+            "max(ballot, record.promise), ballot, value",
+        ),
+    ],
+    # Another store, lost or put back, answers for the one before.
+    "oldid": [
+        (ACCEPTOR + "Acceptor.receive", "if request.to != self.me:", "if False:"),
+        (ACCEPTOR + "Acceptor.receive", "Reply(verdict, register, self.me,", "Reply(verdict, register, request.to,"),
+        (SEEN + "is_counted", "return False\n    seen, now", "return True\n    seen, now"),
+    ],
+    # An older copy of a store goes on, or is taken for one that has lost what was not synced.
+    "behind": [(SEEN + "_check", "if self.behind or self.has_been(position):", "if True:")],
+    "samedraw": [(HOST + "__init__", "self.me, world.random.getrandbits(64))", "self.me)")],
+    "unsyncedseen": [
+        (
+            SEEN + "tell",
+            "rows.append([*self.me, *self._now])",
+            "rows.append([*self.me, *self._now[:2], self._appended])",
+        )
+    ],
+    "notkept": [(SEEN + "records", "for acceptor in self._changed:", "for acceptor in ():")],
+    "uncounted": [(SEEN + "is_counted", "if opening != now and batches >", "if False and batches >")],
+    "nonews": [(SEEN + "_see", "return opening != speaks and (not before or opening < speaks)", "return False")],
+    # One acceptor is a quorum.
+    "quorum": [
+        ("gossipkv.register.configuration:Acceptors.is_quorum", "if 2 * count <= len(members):", "if not count:")
+    ],
+    # A ballot is used twice, by a proposer or by all.
+    "reuse": [
+        (
+            PROPOSER + "_propose",
+            "(self._top.counter, self._heard.counter) + outbid",
+            "(self._top.counter + 1, self._heard.counter)",
+        )
+    ],
+    "sameid": [("gossipkv.register.ballot:draw_id", "random.getrandbits(64) or 1", "7")],
+    # A change that may be done is refused.
+    "refuse": [(PROPOSER + "_refuse", "ChangeEnd.UNKNOWN if pending.sent else ChangeEnd.REFUSED", "ChangeEnd.REFUSED")],
+    # A read shows what one acceptor has.
+    "stale": [
+        (PROPOSER + "_quorum_read", "if is_plain and value.acceptors.is_quorum(agreed):", "if is_plain and agreed:")
+    ],
+    # A proposer goes on in a lost generation.
+    "nogeneration": [
+        (
+            PROPOSER + "_is_deposed",
+            "self._heard.generation > ballot.generation or 0 < ballot.generation <= self._conflict",
+            "False",
+        )
+    ],
+    # It does not try again after a failure.
+    "notagain": [(PROPOSER + "_fail", "self._not_before_ms = now_ms + 1", "self._not_before_ms = now_ms + (1 << 40)")],
+    # Two forces of one generation go on.
+    "twoforces": [
+        ("gossipkv.register.ballot:are_conflicting", "ballot.generation == other.generation and", "False and")
+    ],
+    # A force goes on with a map that has ended.
+    "endforce": [(STATE + "highest", 'b"ended" if base.ended else b""', 'b""')],
+    # The end of a map needs the map.
+    "noend": [(STATE + "decide", "if value.ended and upto == value.sequence:", "if False:")],
     # A proposer takes the value that its prepares find for decided.
     "decprep": [
         (STATE + "_decided", "return found.decided if", "return found.sequence if found else found.decided if")

@@ -25,6 +25,12 @@ def test_no_promise_is_broken(seed):
     World(seed).run()
 
 
+@pytest.mark.parametrize("seed", SEEDS[::5][:200])
+def test_no_promise_is_broken_on_the_store(seed):
+    """The files under production's store forget unsynced data."""
+    World(seed, stored=True).run()
+
+
 @pytest.mark.parametrize("name", aimed_at_edits.AIMED)
 def test_an_aimed_schedule_breaks_a_promise_only_with_its_bug(name):
     aimed_at_edits.run(name)

@@ -15,25 +15,35 @@ import msgpack
 from gossipkv.errors import ProtocolError
 from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep
 from gossipkv.register.ballot import BELOW
-from gossipkv.register.changes import Applied, CannotJudge, read
+from gossipkv.register.changes import Applied, CannotJudge, ChangeRefused, read
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.edits import decode_value, transactions_of
 from gossipkv.register.force import Force
-from gossipkv.register.messages import RegisterRequest, RequestKind, decode_record, decode_reply, encode_request
+from gossipkv.register.messages import (
+    RegisterRequest,
+    RequestKind,
+    decode_record,
+    decode_reply,
+    decode_request,
+    encode_request,
+)
 from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure, SendToAcceptor
 from gossipkv.register.proposer import Proposer
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, SeenPositions, positions_in
 from gossipkv.register.snapshot import SnapshotReader, page_of, snapshot_page_of
 from gossipkv.register.state import read_map
 from tests.world.edits.operations import Judged, Operation, judge_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from gossipkv.register.ballot import Ballot
+    from gossipkv.register.changes import RegisterChange
     from gossipkv.register.configuration import Value
     from gossipkv.register.messages import AcceptorRecord
+    from gossipkv.register.seen import Opening
     from gossipkv.register.state import Base
-    from tests.world.edits.disk import Disk
+    from tests.world.edits.disk import Disk, Heard
     from tests.world.edits.world import World
 
     Core = Proposer | Force
@@ -46,12 +56,24 @@ MAX_MAP_BYTES: Final = 1 << 20
 READING_MS: Final = 1000  # A snapshot that takes longer is begun again.
 
 
-def acceptor_of_node(number: int) -> AcceptorId:
-    return AcceptorId(bytes((number,)) * 16, 1)
+def acceptor_of_node(number: int, store: int = 1) -> AcceptorId:
+    return AcceptorId(bytes((number,)) * 16, store)
 
 
 def node_of(acceptor: AcceptorId) -> int:
     return acceptor.node[0]
+
+
+def positions_on(records: Mapping[bytes, bytes], of: AcceptorId, drawn: int = 0) -> SeenPositions:
+    """Return the positions of stores on a disk, as an acceptor has them that opens the disk and draws an id."""
+    kept = [(key, record) for key, record in records.items() if key[:1] in {POSITION, SEEN, BEHIND}]
+    return SeenPositions(of, kept, Random(drawn))
+
+
+def end(value: Value, generation: int) -> Applied:
+    """End the map of a register, for good."""
+    del generation
+    return Applied(decode_value(value.payload).ended_by(b"end").encode())
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +81,7 @@ class Change:
     """A change that waits for its outcome."""
 
     operations: list[Operation]
+    asked: dict[int, int]  # By generation: the last sequence that was decided when the change was asked for.
     judged: Judged | None = None
 
 
@@ -74,23 +97,27 @@ class Reading:
 @final
 class Host:
     def __init__(self, world: World, number: int, disk: Disk) -> None:
-        self.number, self.me = number, acceptor_of_node(number)
+        self.number, self.me = number, world.nodes[number].me
         self.world, self.disk = world, disk
+        self.seen = positions_on(disk.durable, self.me, world.random.getrandbits(64))
+        self._heard: set[Heard] = set()  # Positions of stores that were heard since the last batch.
         self.map, strange = read_map(disk.scan(MAP))
-        disk.append({MAP + key: None for key in strange})
+        self._append({MAP + key: None for key in strange})
         self.acceptor = Acceptor(self.me, lambda _: disk.durable.get(RECORD), self._holds)
         self.proposer = Proposer(REGISTER, Random(world.random.getrandbits(64)), world.founders)
         self.force: Force | None = None
         self.pulled: set[int] = set()  # Nodes whose base, if it is newer than this one, was taken here.
         self._changes: dict[int, Change] = {}
         self._tokens = 0
-        self._askers: dict[int, tuple[int, Core | None]] = {}
+        self._askers: dict[int, tuple[int, Core | None, Mapping[Opening, int]]] = {}
         self._lacks = False
         self._reading: Reading | None = None
+        self.heard: set[tuple[int, int]] = set()  # The generations in replies, with the ids of their forces.
         self._generation = 0  # The newest one whose acceptors the proposer was told to ask.
         record = self.record
         if record is not None:
             self.proposer.learn(record)
+            self._note(record)
             if record.accepted is not None and record.value is not None:
                 value = decode_value(record.value.payload)
                 self.map.decide(value, record.accepted.generation, value.decided)
@@ -117,15 +144,29 @@ class Host:
         self._lacks = not holds
         return holds
 
-    def on_ask(self, source: int, core: Core | None, request: bytes) -> None:
-        """Process a request of a node's proposer or force."""
+    def on_ask(
+        self, source: int, core: Core | None, request: bytes, told: Mapping[Opening, int], seen: bytes = b""
+    ) -> None:
+        """Process a request of a node's proposer or force.
+
+        `told`: the positions of this store that the request tells; `seen`: all positions in it, unless it is local.
+        """
+        self._hear(seen)
         self._tokens += 1
-        self._askers[self._tokens] = source, core
+        self._askers[self._tokens] = source, core, told
         self._lacks = False
-        self.acceptor.receive(self._tokens, request)
+        try:
+            self._receive(request)
+        except ProtocolError:
+            self.world.send(self, source, "refusal", core, request)
         if self._lacks:
             self.poll([source])
         self._perform()
+
+    def _receive(self, request: bytes) -> None:
+        if self.seen.behind:
+            raise ProtocolError(self.seen.behind)
+        self.acceptor.receive(self._tokens, request)
 
     def _perform(self) -> None:
         for effect in self.acceptor.take():
@@ -133,9 +174,12 @@ class Host:
                 case Keep(serial, _, record):
                     self._keep(serial, record)
                 case AcceptorAnswer(token, reply):
-                    source, core = self._askers.pop(token)
-                    if core is not None:
-                        self.world.send(self, source, "reply", core, reply)
+                    source, core, told = self._askers.pop(token)
+                    if core is not None and not self.seen.behind:
+                        kept = self.record
+                        others = sorted(kept.value.acceptors.everyone) if kept and kept.value else ()
+                        seen = b"" if source == self.number else self.seen.tell(others)
+                        self.world.send(self, source, "reply", core, reply, told, seen)
 
     def _keep(self, serial: int, data: bytes) -> None:
         record = decode_record(data)
@@ -143,17 +187,24 @@ class Host:
             value = decode_value(record.value.payload)
             self.map.decide(value, record.accepted.generation, value.decided)
             self.world.watch(self)
-        self.disk.append({RECORD: data} | self._map_records(), serial)
+        self._append({RECORD: data, **self._map_records()}, serial)
 
     def _map_records(self) -> dict[bytes, bytes | None]:
         return {MAP + key: record for key, record in self.map.records().items()}
 
+    def _append(self, records: dict[bytes, bytes | None], serial: int = 0) -> None:
+        if records:
+            self.disk.append({**records, **self.seen.records()}, serial, self._heard)
+            self._heard = set()
+
     def flush(self) -> None:
         """Append the base as it is."""
-        self.disk.append(self._map_records())
+        self._append(self._map_records())
 
     def sync(self, count: int) -> None:
         serial = self.disk.sync(count)
+        for _ in range(count):
+            self.seen.synced()
         if serial:
             self.acceptor.synced(serial)
             self._perform()
@@ -173,19 +224,23 @@ class Host:
 
     def submit(self, operations: list[Operation], patience_ms: int) -> None:
         """Ask for operations, all in one transaction."""
-        change = Change(operations)
+        change = Change(operations, dict(self.world.chain.last))
+        self.world.chain.ask(operations)
         self._submit(change, partial(self._judge, change), patience_ms)
 
     def read(self, patience_ms: int) -> None:
         """Read the register by a quorum."""
-        self._submit(Change([]), read, patience_ms)
+        self._submit(Change([], dict(self.world.chain.last)), read, patience_ms)
+
+    def end(self, patience_ms: int) -> None:
+        """End the map for good."""
+        self._submit(Change([], dict(self.world.chain.last)), end, patience_ms)
 
     def reconfigure(self, numbers: Iterable[int], patience_ms: int) -> None:
-        self._submit(Change([]), Reconfigure(tuple(map(acceptor_of_node, numbers))), patience_ms)
+        members = tuple(self.world.nodes[number].me for number in numbers)
+        self._submit(Change([], {}), Reconfigure(members), patience_ms)
 
-    def _submit(
-        self, change: Change, want: Callable[[Value, int], Applied | CannotJudge] | Reconfigure, patience_ms: int
-    ) -> None:
+    def _submit(self, change: Change, want: RegisterChange | Reconfigure, patience_ms: int) -> None:
         self._tokens += 1
         self._changes[self._tokens] = change
         if self.map.base is not None:
@@ -194,12 +249,14 @@ class Host:
         self.proposer.submit(self._tokens, want, now_ms=now_ms, deadline_ms=now_ms + patience_ms)
         self._act(self.proposer)
 
-    def _judge(self, change: Change, value: Value, generation: int) -> Applied | CannotJudge:
+    def _judge(self, change: Change, value: Value, generation: int) -> Applied | ChangeRefused | CannotJudge:
         found, base = decode_value(value.payload), self.map.base
         if base is not None and base.generation > generation:
             self._generation = generation
             self._hint(base)
             return CannotJudge("a force has begun a newer generation")
+        if found.ended:
+            return ChangeRefused("GONE", "the map has ended")
         state = self.map.state_of(found)
         if state is None:
             self.poll(map(node_of, value.acceptors.everyone))
@@ -212,11 +269,39 @@ class Host:
         edits, _ = change.judged
         return Applied(self.map.next_value(found, state, edits).encode() if edits else value.payload)
 
-    def on_reply(self, source: int, core: Core, data: bytes) -> None:
+    def on_reply(self, source: int, core: Core, data: bytes, told: Mapping[Opening, int], seen: bytes) -> None:
         del source
-        if core in {self.proposer, self.force}:  # Otherwise an earlier process asked.
-            core.receive(decode_reply(data), now_ms=self.world.now_ms)
-            self._act(core)
+        if core not in {self.proposer, self.force}:
+            return  # An earlier process asked.
+        reply = decode_reply(data)
+        self._hear(seen)
+        if seen and not self.seen.is_counted(reply.by, told, seen):
+            self.unreachable(core, reply.by, reply.number)
+            return
+        if reply.record is not None and core is self.proposer:
+            self._note(reply.record)
+        core.receive(reply, now_ms=self.world.now_ms)
+        self._act(core)
+
+    def _note(self, record: AcceptorRecord) -> None:
+        """Note the generations that the proposer learns."""
+        self.heard |= {ballot[:2] for ballot in (record.promise, record.accepted) if ballot is not None}
+
+    def on_refusal(self, source: int, core: Core, data: bytes) -> None:
+        del source
+        request = decode_request(data)
+        self.unreachable(core, request.to, request.number)
+
+    def _hear(self, seen: bytes) -> None:
+        """Process the positions of stores that another node tells."""
+        self._heard |= {row for row in (positions_in(seen) if seen else ()) if row[1].batches}
+        was_behind, is_news = self.seen.behind, bool(seen) and self.seen.hear(seen)
+        if self.seen.behind and not was_behind:
+            self.world.found_behind(self)
+            self._append({BEHIND + self.me.store.to_bytes(8, "big"): self.seen.behind.encode()})
+        if is_news:
+            self.proposer.begin_anew("news of a store", now_ms=self.world.now_ms)
+            self._act(self.proposer)
 
     def unreachable(self, core: Core, to: AcceptorId, number: int) -> None:
         if core in {self.proposer, self.force}:
@@ -250,10 +335,14 @@ class Host:
         value, ballot = outcome.value, outcome.ballot
         if value is not None and ballot is not None:
             self._decided(value, ballot)
+            self.world.chain.show(decode_value(value.payload), change.asked.get(ballot.generation, 0))
+        if outcome.end is ChangeEnd.REFUSED:
+            self.world.chain.refuse(change.operations)
         if isinstance(core, Force):
             record = self.record
             if record is not None:
                 self.proposer.learn(record)
+                self._note(record)
             self.world.forced(outcome)
         if outcome.end is ChangeEnd.DONE and change.operations and ballot is not None:
             if change.judged is None:  # The tail was full: the found value was decided as it was.
@@ -290,8 +379,8 @@ class Host:
 
     def begin_force(self, survivors: Collection[int]) -> None:
         self._tokens += 1
-        self._changes[self._tokens] = Change([])
-        ids, chance = map(acceptor_of_node, survivors), Random(self.world.random.getrandbits(64))
+        self._changes[self._tokens] = Change([], {})
+        ids, chance = [self.world.nodes[number].me for number in survivors], Random(self.world.random.getrandbits(64))
         acceptors, now_ms = self.proposer.acceptors, self.world.now_ms
         self.force = Force(REGISTER, self._tokens, ids, acceptors, chance, now_ms=now_ms, highest=self._highest)
         self._act(self.force)
@@ -330,6 +419,10 @@ class Host:
         if theirs is None or not self.map.takes(theirs.place):
             self.pulled.add(source)
             return
+        if theirs.ended:
+            self.map.end(*theirs.place, theirs.acceptors, theirs.shown)
+            self._rose(source)
+            return
         if data is not None and base is not None:
             transactions = transactions_of(msgpack.unpackb(data))
             last = transactions[-1] if transactions else base
@@ -353,7 +446,7 @@ class Host:
 
     def on_page(self, source: int, reading: Reading, start: bytes) -> None:
         base = self.map.base
-        page = None if base is None else page_of(base, start)
+        page = None if base is None or base.ended else page_of(base, start)
         self.world.send(self, source, "paged", reading, start, msgpack.packb(page))
 
     def on_paged(self, source: int, reading: Reading, start: bytes, data: bytes) -> None:
@@ -393,5 +486,5 @@ class Host:
             return
         written, gone = self.map.replace(base._replace(acceptors=theirs.acceptors, shown=theirs.shown))
         for batch in (*written, self.map.records(), *gone):
-            self.disk.append({MAP + key: record for key, record in batch.items()})
+            self._append({MAP + key: record for key, record in batch.items()})
         self._rose(source)

@@ -2,14 +2,16 @@
 
     World(seed).run()   raises BrokenError if a promise is broken
 
-First anything may fail: messages are lost, repeated and reordered, hosts crash, links are cut one way, and in some runs
-a majority is lost, forced, and back. Then the world heals, but for a minority of acceptors. Something new must be
-decided on the same chain, and show on every live node within a second, though one acceptor is frozen. Histories, tails
-and pages are so small that runs go past all of them.
+First anything may fail: messages are lost, repeated and reordered, hosts crash, and links are cut one way. In some runs
+a majority is lost, forced, and back. In the others, disks are lost, or put back to older copies: under another id, or
+under their own if each quorum with such a disk has a node that has seen more of it. Then the world heals, but for a
+minority of acceptors. Something new must be decided on the same chain, and show on every live node within a second,
+though one acceptor is frozen. Histories, tails and pages are so small that runs go past all of them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -21,17 +23,18 @@ from gossipkv.register.ballot import ZERO
 from gossipkv.register.configuration import Acceptors, Value
 from gossipkv.register.edits import MapValue
 from gossipkv.register.force import Force
-from gossipkv.register.messages import RegisterRequest, RequestKind, decode_request, encode_request
+from gossipkv.register.messages import RegisterRequest, RequestKind, decode_record, decode_request, encode_request
 from gossipkv.register.proposal import ChangeEnd
 from gossipkv.register.proposer import NEVER_MS
 from tests.world.edits.chain import BrokenError, Chain
-from tests.world.edits.disk import Disk
-from tests.world.edits.host import REGISTER, Host, acceptor_of_node, node_of
+from tests.world.edits.disk import Disk, StoredDisk
+from tests.world.edits.host import RECORD, REGISTER, Host, acceptor_of_node, node_of, positions_on
 from tests.world.edits.operations import DONE, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.messages import AcceptorRecord
     from gossipkv.register.proposal import ProposalOutcome
@@ -82,21 +85,28 @@ class Node:
     """A node: its disk, and its process while it is up."""
 
     number: int
+    store: int = 1  # The id of the store on the disk.
     disk: Disk = field(default_factory=Disk)
     host: Host | None = None
     cuts: set[int] = field(default_factory=set)  # Nodes that its messages do not reach.
     is_dead: bool = False  # For good.
     is_frozen: bool = False
 
+    @property
+    def me(self) -> AcceptorId:
+        return acceptor_of_node(self.number, self.store)
+
 
 class World:
-    def __init__(self, seed: int, *, nodes: int = 0, founders: Iterable[int] = ()) -> None:
-        """`nodes`, `founders`: drawn unless given."""
+    def __init__(self, seed: int, *, nodes: int = 0, founders: Iterable[int] = (), stored: bool = False) -> None:
+        """`nodes`, `founders`: drawn unless given; `stored`: production's store is under the disks."""
         chance = self.random = Random(seed)
         self.now_ms = 0
         self.net: list[Message] = []
         self.chain = Chain()
         self.nodes = [Node(number) for number in range(nodes or chance.choice((3, 4, 5)))]
+        for node in self.nodes if stored else ():
+            node.disk = StoredDisk(Random(f"{seed}/{node.number}"))
         first = [*founders] or [*range(chance.choice((1, 3, 3)))]
         self.founders = Acceptors.of(map(acceptor_of_node, first))
         self.newer = set(range(chance.randint(1, len(self.nodes))))  # Nodes that know all operations.
@@ -105,7 +115,12 @@ class World:
         self.operations: list[Operation] = []
         self._left, self._moves = chance.choice((12, 30, 60)), chance.choice((0, 3, 6))
         self._faults = chance.choice((0.004, 0.012, 0.02))
-        self._hints = True
+        self._disasters = chance.choice((0, 0, 0, 1, 2))
+        self.struck: Counter[str] = Counter()
+        self.gone_back: Node | None = None  # A node whose disk is an older copy under the same id.
+        self._copies: list[tuple[Node, int, dict[bytes, bytes]]] = []  # Copies of disks, with the ids of their stores.
+        self._values: dict[Ballot, Value] = {}  # All values that acceptors were asked to accept.
+        self._hints, self._ends = True, not self._disasters and chance.random() < 0.25
         self._bases: dict[int, Base | None] = {}
         for node in self.nodes:
             self.start(node)
@@ -115,7 +130,7 @@ class World:
     def _found(self, number: int) -> None:
         host, value = self.host(number), Value(self.founders, MapValue().encode())
         request = RegisterRequest(RequestKind.CREATE, REGISTER, host.me, 0, ZERO, value)
-        host.on_ask(number, None, encode_request(request))
+        host.on_ask(number, None, encode_request(request), {})
         host.sync(len(host.disk.appended))
 
     # -- hosts ---------------------------------------------------------------------------------------------------------
@@ -167,7 +182,22 @@ class World:
             survivors = [self.nodes[node_of(acceptor)].host for acceptor in request.value.acceptors.new]
             known = [survivor.map.base for survivor in survivors if survivor is not None]
             self.chain.force(request.ballot, request.value, [base for base in known if base is not None])
-        self.send(host, node_of(to), "ask", core, data)
+        ballot, value = request.ballot, request.value
+        self._check_generation(host, core, request)
+        if ballot is not None and value is not None and self._values.setdefault(ballot, value) != value:
+            raise BrokenError(f"two values have the ballot {ballot}")
+        others = {to, *(core.acceptors.everyone if core.acceptors is not None else ())}
+        seen = b"" if node_of(to) == host.number else host.seen.tell(sorted(others))
+        self.send(host, node_of(to), "ask", core, data, host.seen.seen_of(to), seen)
+
+    def _check_generation(self, host: Host, core: Core, request: RegisterRequest) -> None:
+        ballot = request.ballot
+        if ballot is None or request.kind is RequestKind.READ or isinstance(core, Force):
+            return
+        if any(line != ballot[:2] and line[0] >= ballot.generation for line in host.heard):
+            raise BrokenError(
+                f"node {host.number} goes on in generation {ballot.generation}, and knows of another force"
+            )
 
     def deliver(self) -> None:
         """Deliver a message, the first one or any; while the world is not calm, it may be lost or repeated."""
@@ -195,7 +225,7 @@ class World:
         """Lose a message; the sender of a share of the requests sees that its connection has ended."""
         host = self.nodes[message.source].host
         if message.kind == "ask" and host is not None and self.random.random() < share:
-            core, data = message.arguments
+            core, data, *_ = message.arguments
             request = decode_request(cast("bytes", data))
             host.unreachable(cast("Core", core), request.to, request.number)
 
@@ -226,6 +256,66 @@ class World:
                 self.start(node)
         else:
             node.cuts = set() if node.cuts else {chance.randrange(len(self.nodes))}
+        if not self._disasters and chance.random() < 0.5:
+            self._change_disk(node)
+
+    # -- lost and older disks ------------------------------------------------------------------------------------------
+
+    def _change_disk(self, node: Node) -> None:
+        """Copy a disk; or lose a disk, or put back a copy, if the register can do without that acceptor."""
+        chance = self.random
+        self._copies.append((node, node.store, dict(node.disk.durable)))
+        copies = [each for each in self._copies[:-1] if each[1] == each[0].store and self._is_spare(each[0])]
+        known = [(node, store, copy) for node, store, copy in copies if self._is_known(node, copy)]
+        if not copies or self.gone_back is not None or chance.random() < (0.3 if known else 0.8):
+            return
+        node, _, copy = chance.choice(known or copies)
+        if known:
+            self.struck["put back"] += 1
+            self.gone_back = node
+        else:
+            self.struck["lost"] += 1
+            node.store, copy = node.store + 1, chance.choice(({}, copy))
+        self.crash(node)
+        node.disk.put(copy)
+        accepted = {host.number: host.record.accepted for host in self.hosts() if host.record and host.record.accepted}
+        last = max(accepted, key=accepted.__getitem__, default=0)
+        for other in self.nodes if chance.random() < 0.7 else ():  # One that has the last value stays down.
+            self.crash(other)
+            if other.number != last:
+                self.start(other)
+
+    def _is_known(self, node: Node, copy: dict[bytes, bytes]) -> bool:
+        """Return True if each quorum with a node has another one that has durably seen more of it than a copy has."""
+        past, knowing = positions_on(copy, node.me), set()
+        for other in self.nodes:
+            heard = [position for acceptor, position in other.disk.heard if acceptor == node.me]
+            if other is not node and not all(map(past.has_been, heard)):
+                knowing.add(other.me)
+        sets = {self.founders, *(value.acceptors for value in self._values.values())}
+        return bool(knowing) and not any(
+            node.me in each.everyone and each.is_quorum(each.everyone - knowing) for each in sets
+        )
+
+    def _is_spare(self, node: Node) -> bool:
+        return self._is_recoverable({other.me for other in self.nodes if other is not node})
+
+    def found_behind(self, host: Host) -> None:
+        """Note that a store is said to be older than others have seen it."""
+        self.struck["found behind"] += 1
+        if self.gone_back is None or host.me != self.gone_back.me:
+            raise BrokenError(f"the store of node {host.number} was not put back, and is said to be behind")
+
+    def _is_recoverable(self, live: set[AcceptorId]) -> bool:
+        """Return True if these acceptors are a quorum of each value that may be decided last."""
+        records = [node.disk.durable.get(RECORD) for node in self.nodes]
+        kept = [
+            node.host.record if node.host else data and decode_record(data)
+            for node, data in zip(self.nodes, records, strict=True)
+        ]
+        found = [(record.accepted, record.value) for record in kept if record and record.accepted and record.value]
+        last = max([ballot.generation for ballot, _ in found], default=0)
+        return all(value.acceptors.is_quorum(live) for ballot, value in found if ballot.generation == last)
 
     def sync(self) -> None:
         host = self.random.choice(self.hosts() or [None])
@@ -267,6 +357,8 @@ class World:
             host.poll(range(len(self.nodes)))
         elif x < 0.8:
             host.read(patience_ms)
+        elif x < 0.81 and self._ends:
+            host.end(patience_ms)
 
     def operation(self, host: Host, key: int) -> Operation:
         """Return a new operation on the map as a host has it."""
@@ -329,7 +421,7 @@ class World:
             if (
                 not survivors
                 or self._generation() < generation
-                or acceptors.is_quorum({acceptor_of_node(number) for number in survivors})
+                or acceptors.is_quorum({self.nodes[number].me for number in survivors})
             ):
                 break  # A crash has hidden the last set.
             self.is_calm = attempt >= 20
@@ -357,11 +449,10 @@ class World:
 
     def run(self) -> None:
         with small_limits():
-            forces = self.random.choice((0, 0, 0, 1, 2))
-            for turn in range(forces + 1):
+            for turn in range(self._disasters + 1):
                 for _ in range(self.random.choice((600, 1200))):
                     self.step()
-                if turn < forces:
+                if turn < self._disasters:
                     self.disaster()
             self.heal()
             self.chain.check()
@@ -369,13 +460,20 @@ class World:
     def heal(self) -> None:
         """Heal all but a minority; something must be decided, and show on every live node."""
         self._start_all()
-        self.is_calm, self.net = True, []
+        self.is_calm = True
+        if self.gone_back is not None:
+            self._replace(self.gone_back)
+        self.net = []
         for host in self.hosts():
             host.stop_proposing()
+        if not self._is_recoverable({node.me for node in self.nodes}):
+            return
         self._kill_minority()
         self.decide("nothing is decided any more")
         self._settle()  # A change of acceptors ends.
         self._freeze()
+        for host in self.hosts():  # Acceptors read the end of that change, of which they hear no decision.
+            host.read(PROBE_MS)
         self._settle()
         self._hints = False
         self.decide("nothing is decided while one acceptor is frozen")
@@ -384,18 +482,25 @@ class World:
         words = "the last decision does not show on each node"
         self._until(lambda: all(host.position[:2] >= place for host in self.hosts()), SHOWN_MS, words)
 
+    def _replace(self, node: Node) -> None:
+        """Give a node whose store is an older copy another disk, once all acceptors were read."""
+        host, read_ms = self.host(node.number), self.now_ms + READ_MS
+        self._until(lambda: bool(host.seen.behind) or self.now_ms > read_ms, HEALED_MS, "time stands still")
+        self.crash(node)
+        node.store += 1
+        node.disk.put({})
+        self.start(node)
+
     def _settle(self) -> None:
         settled_ms = self.now_ms + SETTLED_MS
         self._until(lambda: self.now_ms > settled_ms, HEALED_MS, "time stands still")
 
     def _kill_minority(self) -> None:
         """Let nodes die for good, as long as each value that may be decided keeps a quorum."""
-        accepted = [(one.accepted, one.value) for one in self.records().values() if one.accepted and one.value]
-        values = [value for ballot, value in accepted if ballot.generation == self._generation()]
         if self.random.random() < 0.6:
             for node in self.random.sample(self.nodes, len(self.nodes)):
                 live = {host.me for host in self.hosts() if host.number != node.number}
-                if all(value.acceptors.is_quorum(live) for value in values):
+                if self._is_recoverable(live):
                     self.crash(node)
                     node.is_dead = True
 
@@ -418,7 +523,9 @@ class World:
                 host = self.random.choice(self.hosts())
                 host.submit([self.operation(host, PROBED)._replace(is_new=False)], PROBE_MS)
             told = self.chain.told
-            return any(told.get((one.generation, one.id)) == DONE for one in self.operations[first:])
+            return max(self.chain.last) in self.chain.ends or any(
+                told.get((one.generation, one.id)) == DONE for one in self.operations[first:]
+            )
 
         self._until(is_done, HEALED_MS, words)
 
