@@ -70,7 +70,7 @@ def legs() -> list[Leg]:
             "seeds", tests=(*BOTH, *(f"tests/simulation/test_{name}.py" for name in ("seeds", "seeds_slow", "sealed")))
         ),
         Leg("datasets", tests=(*BOTH, "tests/simulation/test_datasets.py")),
-        Leg("registers", tests=(*BOTH, "tests/simulation/test_registers.py")),
+        Leg("registers", tests=(*BOTH, "tests/simulation/test_edits.py")),
         Leg("metadata", tests=(*BOTH, "tests/simulation/test_metadata.py")),
         Leg(
             "replication", tests=(*BOTH, "tests/simulation/test_replication.py", "tests/simulation/test_refounding.py")

@@ -13,7 +13,6 @@ from gossipkv.placement.partition import AssignmentState
 from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered, suspected_again
 from tests.tally import sums
 from tests.world.faults import FAULTS
-from tests.world.register.swarm import FAULTS as FAULTS_OF_REGISTERS
 from tests.world.replication.faults import COMMANDS, DIVIDE, STRIKES
 from tests.world.transitions import ALL, counted
 
@@ -46,19 +45,10 @@ STRUCK_AS = {
     "refused_write": {"disk_error", "disk_full"},
     "crash_at_sync": {"crash_at_sync", "power_at_sync", "disk_forgot", "write_torn"},
 }
-STRUCK_AS_IN_REGISTERS = {
-    "partition": {"partition", "partition_one_way"},
-    "crash_at_sync": {"crash_at_sync", "power_at_sync", "disk_forgot"},
-    "strike_sync": {"crash_at_sync", "power_at_sync"},
-    "refused_write": {"disk_error"},
-    "go_back": {"went_back", "refused_life"},
-}
-# These faults change nothing on an ordered connection, so their strikes are not counted.
-SILENT = {"duplicate", "reorder", "corrupt", "cut", "clog"}
 
 
 def record_of(outcome: Outcome) -> dict[str, object]:
-    """Return the part of a run of members or registers that the judges read."""
+    """Return the part of a run of members that the judges read."""
     return {
         "members": outcome.members,
         "profile": outcome.profile,
@@ -93,31 +83,6 @@ def sealed_members(records):
     assert all(record["struck"].get("keys_changed") for record in records)
     struck = sums(records, "struck")
     assert len(records) < A_FEW or (struck["crash"] and struck["pause"])
-
-
-def registers(records):
-    """Check that most operations were confirmed, the checkers reached verdicts and every fault struck."""
-    if len(records) < A_FEW:
-        return
-    counts = sums(records, "transitions")
-    assert counts["operations"] > 9 * len(records)
-    assert counts["done"] > 0.4 * counts["operations"]
-    assert counts["unknown"] > 0 < counts["refused"]
-    assert counts["inconclusive"] < 0.05 * (counts["linearizable"] + counts["inconclusive"])
-    assert counts["recoverable"] > 2 * counts["unrecoverable"]
-    assert counts["joint"] > len(records)
-    if len(records) < ENOUGH or records[0]["profile"] == "stored":
-        return
-    struck = sums(records, "struck")
-    expected = {
-        name for fault in set(FAULTS_OF_REGISTERS) - SILENT for name in STRUCK_AS_IN_REGISTERS.get(fault, {fault})
-    }
-    assert {name for name in expected if not struck[name]} == set()
-
-
-def registers_on_the_store(records):
-    """Check runs on production's store, where some faults cannot strike."""
-    registers(records)
 
 
 def replication(records):

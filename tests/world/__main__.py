@@ -14,8 +14,6 @@ from tests.world.faults import FAULTS
 from tests.world.gossip.swarm import SwarmPlan
 from tests.world.metadata.world import run as run_metadata
 from tests.world.nodes.scenarios import SCENARIOS
-from tests.world.register.swarm import FAULTS as REGISTER_FAULTS
-from tests.world.register.swarm import RegisterPlan
 from tests.world.replication.world import run as run_replication
 from tests.world.shrink import shrink
 from tests.world.whole import MAX_WHOLE_MEMBERS, WHOLE_MEMBERS, simulate_whole
@@ -34,10 +32,9 @@ SHOWN = 20  # Print at most 20 violations: most of those after the first are its
 
 def _faults(text: str) -> frozenset[str]:
     names = frozenset(filter(None, text.split(",")))
-    known = list(dict.fromkeys((*FAULTS, *REGISTER_FAULTS)))
-    unknown = sorted(names - set(known))
+    unknown = sorted(names - set(FAULTS))
     if unknown:
-        raise click.BadParameter(f"no fault is called {unknown[0]!r}; there are {', '.join(known)}")
+        raise click.BadParameter(f"no fault is called {unknown[0]!r}; there are {', '.join(FAULTS)}")
     return names
 
 
@@ -47,14 +44,12 @@ def _faults(text: str) -> frozenset[str]:
 @click.option("--members", type=click.IntRange(min=2, max=1024), help="How many.  [default: the seed says]")
 @click.option("--without", type=_faults, default="", metavar="FAULT,...", help="Faults to switch off.")
 @click.option("--sealed", is_flag=True, help="Every packet is sealed, and the keys are changed now and then.")
-@click.option("--registers", is_flag=True, help="Registers, in place of members of gossip.")
 @click.option(
     "--cold", is_flag=True, help="Pages of what whole nodes serve come and go, as on a machine of little memory."
 )
 @click.option("--metadata", is_flag=True, help="Nodes that decide on tables, under Trio.")
 @click.option("--replication", is_flag=True, help="Nodes that hold copies of partitions, under Trio.")
 @click.option("--refounding", is_flag=True, help="The same, where ranges lose all their hosts, and begin anew.")
-@click.option("--stored", is_flag=True, help="Registers on production's store, not on an ideal disk.")
 @click.option("--shrink", "is_shrunk", is_flag=True, help="Of a run that fails, find one with fewer faults.")
 @click.option("--whole", type=click.Choice(sorted(SCENARIOS)), help="Whole nodes go through this, 5 unless told.")
 @JSON
@@ -67,12 +62,10 @@ def simulate(
     members: int | None,
     without: frozenset[str],
     sealed: bool,
-    registers: bool,
     metadata: bool,
     replication: bool,
     refounding: bool,
     cold: bool,
-    stored: bool,
     is_shrunk: bool,
     whole: str | None,
     as_json: bool,
@@ -85,23 +78,20 @@ def simulate(
     seeds = range(seed, seed + runs)
     if whole is not None:
         words = "--whole goes with --members, --cold and --json alone"
-        _refuse(without, sealed, registers, metadata, replication, stored, is_shrunk, words=words)
+        _refuse(without, sealed, metadata, replication, is_shrunk, words=words)
         if members is not None and members > MAX_WHOLE_MEMBERS:
             raise click.UsageError(f"of whole nodes there are {MAX_WHOLE_MEMBERS} at most, not {members}")
         failed = simulate_whole(whole, seeds, members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
         _end(context, runs, failed, as_json=as_json)
     if metadata or replication or refounding:
         words = "--metadata, --replication and --refounding take --seed and --runs alone"
-        _refuse(without, sealed, registers, cold, stored, is_shrunk, members, as_json, words=words)
+        _refuse(without, sealed, cold, is_shrunk, members, as_json, words=words)
         _refuse(metadata and (replication or refounding), words=words)
         play = run_metadata if metadata else partial(run_replication, refounds=refounding)
         broken = [number for number in seeds if _tell_counts(play(number))]
         _end(context, runs, len(broken), as_json=False)
-    _refuse(sealed and registers, words="--sealed is for members of gossip, not for registers")
-    _refuse(cold, stored and not registers, words="--cold is for --whole, --stored is for --registers")
+    _refuse(cold, words="--cold is for --whole")
     plans: list[Plan] = [SwarmPlan(number, without, members, sealed) for number in seeds]
-    if registers:
-        plans = [RegisterPlan(number, without, members, stored) for number in seeds]
     failed = _simulate_members(plans, is_shrunk=is_shrunk, as_json=as_json)
     _end(context, runs, failed, as_json=as_json)
 

@@ -4,7 +4,7 @@ Faults are set for each directed link, or for all links without a setting of the
 links are *quiet*: a delay and nothing else), a datagram costs one draw and one event, so thousands of node-hours can be
 simulated.  Every fault that strikes is counted under its name in `struck`.
 
-Connections (`connections.py`, `gossip/rig.py`) use the same links: they survive loss by sending again, and wait while a
+Connections (`gossip/rig.py`) use the same links: they survive loss by sending again, and wait while a
 link is cut.
 """
 

@@ -1,97 +1,13 @@
-"""Bugs by which a register, or the map that it holds, stops being linearizable (P6)."""
+"""Bugs by which a register, or the map that it holds, stops being linearizable (P6).
+
+`tests/simulation/planted_in_edits.py` has those that the world of edits rejects by day.
+"""
 
 from __future__ import annotations
 
 from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
-    planted(
-        "a quorum is one acceptor",
-        "gossipkv.register.configuration:Acceptors.is_quorum",
-        "if 2 * count <= len(members):",
-        "if not count:",
-        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
-    ),
-    Mutant(
-        "a promise is ignored",
-        (
-            Edit(
-                "gossipkv.register.acceptor:_judge_accept",
-                "if ballot < record.promise or (record.accepted is not None and ballot <= record.accepted):",
-                "if record.accepted is not None and ballot <= record.accepted:",
-            ),
-            Edit(
-                "gossipkv.register.acceptor:_judge_accept",
-                "ballot.next() if request.stays else ballot, ballot, value, record.conflict",
-                "max(ballot, record.promise), ballot, value, record.conflict",
-            ),
-        ),
-        (
-            "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
-            "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[a bad net]",
-        ),
-        "property",
-    ),
-    planted(
-        "an acceptor answers before the sync",
-        "gossipkv.register.acceptor:Acceptor._answer",
-        "if appended is None:",
-        "if True:",
-        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
-        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[a bad net]",
-    ),
-    Mutant(
-        "a disk that was lost or put back answers under the old id",
-        (
-            Edit(
-                "gossipkv.register.acceptor:Acceptor.receive",
-                "if request.to != self.me:",
-                "if False:",
-            ),
-            Edit(
-                "gossipkv.register.acceptor:Acceptor.receive",
-                "reply = Reply(verdict, register, self.me, request.number, request.ballot, shown)",
-                "reply = Reply(verdict, register, request.to, request.number, request.ballot, shown)",
-            ),
-        ),
-        (
-            (
-                "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[disks "
-                "are lost and put back]"
-            ),
-        ),
-        "property",
-    ),
-    planted(
-        "a ballot is used twice",
-        "gossipkv.register.proposer:Proposer._propose",
-        "counter = min(max(self._top.counter, self._heard.counter) + outbid, MAX_COUNTER - 1)",
-        "counter = min(max(self._top.counter + 1, self._heard.counter), MAX_COUNTER - 1)",
-        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[a bad net]",
-        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
-    ),
-    Mutant(
-        "an unknown change is said not to be applied",
-        (
-            Edit(
-                "gossipkv.register.proposer:Proposer._refuse",
-                "end = ChangeEnd.UNKNOWN if pending.sent else ChangeEnd.REFUSED",
-                "end = ChangeEnd.REFUSED",
-            ),
-        ),
-        (
-            "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[a bad net]",
-            "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
-        ),
-        "property",
-    ),
-    planted(
-        "a generation is ignored",
-        "gossipkv.register.proposer:Proposer._is_deposed",
-        "return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._conflict",
-        "return False",
-        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[forces]",
-    ),
     planted(
         "phase 2 goes on without a quorum of the new value",
         "gossipkv.register.proposer:Proposer._accepted",
@@ -122,13 +38,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         ("tests/unit/register/test_force.py::test_a_majority_of_survivors_is_not_enough",),
         "property",
-    ),
-    planted(
-        "a store that is behind goes on",
-        "gossipkv.register.seen:SeenPositions._check",
-        "if self.behind or self.has_been(position):",
-        "if True:",
-        "tests/unit/register/test_older_copies_night.py",
     ),
     planted(
         "a node that was found behind forgets it with the process",

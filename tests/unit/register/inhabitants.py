@@ -1,4 +1,4 @@
-"""The parts of a small world: acceptors with their disks, proposers, forces, and their messages."""
+"""The parts of a scripted register: acceptors with their disks, proposers, forces, and their messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from gossipkv.register.messages import AcceptorRecord, decode_record, decode_rep
 from gossipkv.register.proposal import ProposalOutcome, SendToAcceptor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gossipkv.register.proposer import Proposer
-    from gossipkv.register.seen import Opening
-    from tests.unit.register.small_world import SmallWorld
+    from tests.unit.register.scripted import Scripted
 
 REGISTER = bytes(16)
 
@@ -30,14 +27,12 @@ class Message(NamedTuple):
     number: int
     data: bytes
     is_reply: bool
-    seen: bytes = b""  # Positions of stores, where they are sent along.
-    told: Mapping[Opening, int] | None = None  # The positions of the acceptor itself that it was sent.
 
 
 class Party:
     """A proposer, restarted now and then, or a force."""
 
-    def __init__(self, world: SmallWorld, core: Proposer | Force) -> None:
+    def __init__(self, world: Scripted, core: Proposer | Force) -> None:
         self.world = world
         self.core = core
 
@@ -72,7 +67,7 @@ class Party:
 class Node:
     """An acceptor with its disk."""
 
-    def __init__(self, world: SmallWorld, number: int) -> None:
+    def __init__(self, world: Scripted, number: int) -> None:
         self.world = world
         self.is_up, self.holds = True, True
         self.id = AcceptorId(bytes([number]) * 16, 1)
@@ -116,7 +111,7 @@ class Node:
         self.perform()
 
     def perform(self) -> None:
-        """Carry out the core's effects; the process may crash right after an answer."""
+        """Carry out the core's effects."""
         for effect in self.core.take():
             match effect:
                 case Keep():
@@ -124,9 +119,6 @@ class Node:
                 case AcceptorAnswer(token, reply):
                     asked = self.world.tokens[token]
                     self.world.bag.append(asked._replace(data=reply, is_reply=True))
-                    if self.world.random.random() < self.world.odds.crash_after_answer:
-                        self.crash()
-                        return
 
     def crash(self) -> None:
         """Lose the process, and some or all unsynced records."""

@@ -1,4 +1,4 @@
-"""A small world in which the test decides the order and the time of every message."""
+"""Acceptors and proposers of one register; the test decides the order and the time of every message."""
 
 from __future__ import annotations
 
@@ -7,31 +7,53 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gossipkv.register.changes import Applied, CannotJudge, ChangeRefused, read
-from gossipkv.register.configuration import Acceptors
+from gossipkv.register.configuration import Acceptors, Value
 from gossipkv.register.force import Force
 from gossipkv.register.messages import RegisterRequest, RequestKind, decode_request, encode_request
 from gossipkv.register.proposal import Reconfigure
 from gossipkv.register.proposer import Proposer
 from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
-from tests.unit.register.small_world import Odds, SmallWorld, append, append_to_even, append_to_none
+from tests.unit.register.judges import ID_BYTES, History, Watch, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.changes import RegisterChange
-    from gossipkv.register.configuration import Value
     from gossipkv.register.messages import AcceptorRecord
     from gossipkv.register.proposal import ProposalOutcome
 
-QUIET = Odds(dropped=0, doubled=0, crash_after_answer=0)
+
+def append(id_: bytes, value: Value, generation: int) -> Applied | ChangeRefused:
+    return Applied(value.payload if id_ in ids_of(value.payload) else value.payload + id_)
 
 
-class Scripted(SmallWorld):
+def append_to_even(id_: bytes, value: Value, generation: int) -> Applied | ChangeRefused:
+    """Append an id if the number of ids is even."""
+    if len(ids_of(value.payload)) % 2 and id_ not in ids_of(value.payload):
+        return ChangeRefused("CONFLICT", "odd")
+    return append(id_, value, generation)
+
+
+def append_to_none(id_: bytes, value: Value, generation: int) -> Applied | ChangeRefused:
+    """Append an id if there is none, without remembering earlier appends."""
+    return ChangeRefused("CONFLICT", "there are ids") if value.payload else Applied(id_)
+
+
+class Scripted:
     """Nothing happens by itself. `a` to `e` are nodes, of which the first `founders` accept."""
 
     def __init__(self, founders: int = 3, nodes: int = 5) -> None:
-        super().__init__(0, QUIET, nodes=nodes, parties=0, founders=founders)
+        self.random, self.now_ms, self.tickets = Random(0), 0, 0
+        self.bag: list[Message] = []
+        self.tokens: list[Message] = []  # The requests by their token, an index.
+        self.watch, self.history = Watch(), History()
+        self.parties: list[Party] = []
+        self.forces: list[Party] = []
+        self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
+        self.founders = Acceptors.of(node.id for node in self.nodes[:founders])
+        for node in self.nodes[:founders]:
+            node.create(Value(self.founders, b""))
         self.outcomes: dict[int, ProposalOutcome] = {}
         self.proposers = 0
         told = self.history.told
@@ -44,7 +66,7 @@ class Scripted(SmallWorld):
 
     def party(self, *known: Node) -> Party:
         """Return a proposer that assumes these acceptors, or the founders."""
-        acceptors = Acceptors.of(node.id for node in known) if known else self.hints[0]
+        acceptors = Acceptors.of(node.id for node in known) if known else self.founders
         self.proposers += 1
         self.parties.append(Party(self, Proposer(REGISTER, Random(self.proposers), acceptors)))
         return self.parties[-1]
@@ -81,7 +103,7 @@ class Scripted(SmallWorld):
         self.tickets += 1
         self.history.asked(self.tickets, None)
         ids = [node.id for node in survivors]
-        core = Force(REGISTER, self.tickets, ids, known or self.hints[0], Random(self.tickets), now_ms=self.now_ms)
+        core = Force(REGISTER, self.tickets, ids, known or self.founders, Random(self.tickets), now_ms=self.now_ms)
         self.forces.append(Party(self, core))
         self.watch.forces[core] = frozenset(ids)
         self.forces[-1].perform()
@@ -117,7 +139,8 @@ class Scripted(SmallWorld):
 
     def wait(self, ms: int) -> None:
         self.now_ms += ms
-        self._wake()
+        for party in (*self.parties, *self.forces):
+            party.wake()
 
     def settle(self, *nodes: Node, ms: int = 5000) -> None:
         """Deliver all messages of these nodes for a time; no other node answers."""
@@ -140,7 +163,7 @@ class Scripted(SmallWorld):
 
     def promise(self, node: Node, ballot: Ballot, holding: Value | None = None) -> None:
         """Let a node promise an invented ballot."""
-        party = Party(self, self._proposer())
+        party = Party(self, Proposer(REGISTER, Random(0), self.founders))
         request = RegisterRequest(RequestKind.PREPARE, REGISTER, node.id, 0, ballot, holding=holding)
         self.carry_one(Message(party, node.id, 0, encode_request(request), is_reply=False))
         self.bag = [message for message in self.bag if message.party is not party]
@@ -167,7 +190,7 @@ class Scripted(SmallWorld):
 
 def id_of(ticket: int) -> bytes:
     """Return the id that an append of this ticket appends."""
-    return ticket.to_bytes(4, "big")
+    return ticket.to_bytes(ID_BYTES, "big")
 
 
 def is_a(kind: RequestKind) -> Callable[[Message], bool]:

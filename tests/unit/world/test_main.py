@@ -34,8 +34,8 @@ def test_a_broken_promise(run, wrong):
 
 
 @pytest.mark.parametrize(("options", "told"), [
-    (["--metadata", "--cold"], "--seed and --runs alone"), (["--metadata", "--stored"], "--seed and --runs alone"),
-    (["--metadata", "--json"], "--seed and --runs alone"), (["--whole", "join", "--stored"], "--whole goes with"),
+    (["--metadata", "--cold"], "--seed and --runs alone"), (["--metadata", "--sealed"], "--seed and --runs alone"),
+    (["--metadata", "--json"], "--seed and --runs alone"), (["--whole", "join", "--sealed"], "--whole goes with"),
 ])  # fmt: skip
 def test_options_that_would_be_passed_over(run, options, told):
     """Options that would be ignored are refused."""
