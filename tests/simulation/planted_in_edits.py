@@ -40,6 +40,18 @@ BUGS = {
             ),
         )
     ],
+    # It does not compare the digest of a transaction with the map.
+    "baddigest": [
+        (
+            STATE + "_after",
+            "base.after(transaction.edits)",
+            "base.after(transaction.edits)._replace(digest=transaction.digest)",
+        )
+    ],
+    # It writes a snapshot over the base before.
+    "inplace": [(STATE + "replace", "self._slot = 1 - self._slot", "pass")],
+    # It gives transactions without the first one.
+    "since": [(STATE + "since", "[len(self._history) - count :]", "[len(self._history) - count :][1:]")],
     # It takes what it accepts into its base.
     "applyacc": [(HOST + "_keep", "value.decided)", "value.sequence)")],
     # It answers before its record is synced.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,9 @@ pytestmark = pytest.mark.timeout(1200)
 
 # The seeds within which a bug is found; all other bugs have an aimed schedule.
 ENOUGH = {
+    "baddigest": 150,
+    "inplace": 60,
+    "since": 20,
     "applyacc": 3,
     "nopromise": 20,
     "quorum": 20,
@@ -39,6 +44,15 @@ ENOUGH = {
 
 def test_each_bug_is_rejected_somewhere():
     assert {*BUGS} == {*ENOUGH, *aimed_at_edits.AIMED}
+
+
+def test_the_rules_name_planted_bugs():
+    page = (Path(__file__).parents[2] / "docs" / "development" / "metadata.md").read_text(encoding="utf-8")
+    named = re.findall(
+        r"`([a-z]+)`", " ".join(re.findall(r"\((`[a-z]+`(?:, `[a-z]+`)*)\)", page.partition("## Records")[0]))
+    )
+    assert len(named) > 30
+    assert {*named} <= {*BUGS}
 
 
 @pytest.mark.parametrize("start", range(0, 1000, 100))

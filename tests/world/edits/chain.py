@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import Value
-    from gossipkv.register.edits import MapValue
+    from gossipkv.register.edits import MapValue, Transaction
     from gossipkv.register.state import Base
     from tests.world.edits.operations import Operation
 
@@ -90,6 +90,11 @@ class Chain:
         """Note a value that is told; `asked`: the last sequence that was decided before it was asked for."""
         if value.sequence < asked:
             raise BrokenError(f"transaction {value.sequence} is told, and {asked} was decided before it was asked for")
+
+    def give(self, base: Base, sequence: int, steps: Iterable[Transaction]) -> None:
+        """Note the transactions from a sequence to a base that a node gives to another one."""
+        if [step.sequence for step in steps] != [*range(sequence + 1, base.sequence + 1)]:
+            raise BrokenError(f"some of the transactions after {sequence} are not given")
 
     def ask(self, operations: Iterable[Operation]) -> None:
         self._asked.update([operation.id for operation in operations])

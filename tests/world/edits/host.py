@@ -412,6 +412,8 @@ class Host:
     def _since(self, generation: int, sequence: int) -> tuple[Base | None, bytes | None]:
         """Return this node's base, and the transactions since an older one if the history reaches back so far."""
         steps = None if sequence < 0 else self.map.since(generation, sequence)
+        if self.map.base is not None and steps is not None:
+            self.world.chain.give(self.map.base, sequence, steps)
         return self.map.base, None if steps is None else msgpack.packb(steps)
 
     def on_news(self, source: int, theirs: Base | None, data: bytes | None) -> None:

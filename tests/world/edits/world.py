@@ -146,8 +146,10 @@ class World:
 
     def start(self, node: Node) -> None:
         node.host = Host(self, node.number, node.disk)
-        if not node.host.map.check():
-            raise BrokenError(f"the base on the disk of node {node.number} does not have its digest")
+        base = node.host.map.base
+        size_bytes = 0 if base is None else sum(len(key) + len(record) for key, record in base.entries.scan())
+        if not node.host.map.check() or (base is not None and not base.ended and base.size_bytes != size_bytes):
+            raise BrokenError(f"the base on the disk of node {node.number} does not have its digest, or its size")
         self._bases[node.number] = None
         self.watch(node.host)
 
