@@ -25,9 +25,7 @@ from gossipkv.register.messages import (
     Reply,
     RequestKind,
     decode_record,
-    decode_request,
     encode_record,
-    encode_reply,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ class AcceptorAnswer(NamedTuple):
     """Answer the request with this token."""
 
     token: int
-    reply: bytes
+    reply: Reply
 
 
 def judge(
@@ -140,13 +138,8 @@ class Acceptor:
         self._waiting: list[tuple[int, AcceptorAnswer]] = []
         self._effects: list[Keep | AcceptorAnswer] = []
 
-    def receive(self, token: int, data: bytes) -> None:
-        """Process a request.
-
-        Raises:
-            ProtocolError, UnsupportedFormat: the data is no request, or not one for this acceptor.
-        """
-        request = decode_request(data)
+    def receive(self, token: int, request: RegisterRequest) -> None:
+        """Process a request. Raises ProtocolError: it is for another acceptor."""
         if request.to != self.me:
             raise ProtocolError(
                 f"this node is the acceptor {self.me}, not {request.to}: its store was lost, restored or replaced",
@@ -170,7 +163,7 @@ class Acceptor:
         ):
             shown = after._replace(value=None)  # The requester has the value.
         reply = Reply(verdict, register, self.me, request.number, request.ballot, shown)
-        self._answer(register, AcceptorAnswer(token, encode_reply(reply)))
+        self._answer(register, AcceptorAnswer(token, reply))
 
     def record(self, register: bytes) -> AcceptorRecord | None:
         """Return the record of a register, as appended."""

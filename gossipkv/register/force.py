@@ -21,9 +21,8 @@ from gossipkv.register.messages import (
     RegisterRequest,
     Reply,
     RequestKind,
-    encode_request,
 )
-from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, SendToAcceptor
+from gossipkv.register.proposal import ChangeEnd, ProposalOutcome
 from gossipkv.register.proposer import NEVER_MS
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class Force:
             self._move(now_ms)
 
     def unreachable(self, acceptor: AcceptorId, number: int, why: str, *, now_ms: int) -> None:
-        """Process that no reply to a `SendToAcceptor` will come."""
+        """Process that no reply to a request will come."""
         self._take(acceptor, number, None, why, now_ms)
 
     def receive(self, reply: Reply, *, now_ms: int) -> None:
@@ -120,8 +119,9 @@ class Force:
     def _ask(self, acceptors: Iterable[AcceptorId]) -> None:
         for acceptor in sorted(set(acceptors) - self._asked):
             self._asked.add(acceptor)
-            request = RegisterRequest(self._kind, self.register, acceptor, self._number, self._ballot, self._value)
-            self._effects.append(SendToAcceptor(acceptor, self._number, encode_request(request)))
+            self._effects.append(
+                RegisterRequest(self._kind, self.register, acceptor, self._number, self._ballot, self._value)
+            )
 
     def _start(self, kind: RequestKind, now_ms: int) -> None:
         self._kind, self._number = kind, self._number + 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossipkv.register.messages import RegisterRequest
+
 if TYPE_CHECKING:
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import AcceptorId, Value
@@ -37,12 +39,5 @@ class ProposalOutcome(NamedTuple):
     ballot: Ballot | None = None
 
 
-class SendToAcceptor(NamedTuple):
-    """Ask an acceptor; call `receive` with the reply, or `unreachable` if none will come."""
-
-    to: AcceptorId
-    number: int
-    request: bytes
-
-
-Effect = SendToAcceptor | ProposalOutcome
+# A request is to be sent; then `receive` is called with the reply, or `unreachable` if none will come.
+Effect = RegisterRequest | ProposalOutcome

@@ -24,9 +24,8 @@ from gossipkv.register.messages import (
     RegisterRequest,
     Reply,
     RequestKind,
-    encode_request,
 )
-from gossipkv.register.proposal import ChangeEnd, Effect, ProposalOutcome, Reconfigure, SendToAcceptor
+from gossipkv.register.proposal import ChangeEnd, Effect, ProposalOutcome, Reconfigure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -214,7 +213,7 @@ class Proposer:
         self._begin(now_ms)
 
     def unreachable(self, acceptor: AcceptorId, number: int, why: str, *, now_ms: int) -> None:
-        """Process that no reply to a `SendToAcceptor` will come."""
+        """Process that no reply to a request will come."""
         self._take(acceptor, number, None, why, now_ms)
 
     def receive(self, reply: Reply, *, now_ms: int) -> None:
@@ -325,10 +324,11 @@ class Proposer:
     def _ask(self, phase: Round, acceptors: Iterable[AcceptorId], *, holding: Value | None = None) -> None:
         for acceptor in sorted(set(acceptors) - phase.asked):
             phase.asked.add(acceptor)
-            request = RegisterRequest(
-                phase.kind, self.register, acceptor, phase.number, phase.ballot, phase.value, phase.stays, holding
+            self._effects.append(
+                RegisterRequest(
+                    phase.kind, self.register, acceptor, phase.number, phase.ballot, phase.value, phase.stays, holding
+                )
             )
-            self._effects.append(SendToAcceptor(acceptor, phase.number, encode_request(request)))
 
     def _propose(self, batch: list[PendingChange], now_ms: int) -> None:
         cache, self._cache = self._cache, None
@@ -561,8 +561,7 @@ class Proposer:
         """Send acceptors the evidence of two forces, if this node has it."""
         for acceptor in sorted(acceptors):
             for evidence in self._evidence:
-                read = RegisterRequest(RequestKind.READ, self.register, acceptor, 0, evidence)
-                self._effects.append(SendToAcceptor(acceptor, 0, encode_request(read)))
+                self._effects.append(RegisterRequest(RequestKind.READ, self.register, acceptor, 0, evidence))
 
 
 def _members_wanted(batch: list[PendingChange], acceptors: Acceptors) -> tuple[AcceptorId, ...] | None:

@@ -40,7 +40,7 @@ MAX_ACCEPTORS: Final = 256
 
 
 class AcceptorReply(NamedTuple):
-    """An acceptor's reply, empty if its store closed first, and the positions that it has seen; None: it is local."""
+    """The reply of another node's acceptor, and the positions that it has seen; None: it tells none."""
 
     data: bytes
     seen: bytes | None = None

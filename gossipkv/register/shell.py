@@ -21,8 +21,16 @@ from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep
 from gossipkv.register.changes import read
 from gossipkv.register.edits import decode_value
 from gossipkv.register.force import PHASE_MS, READ_MS, Force
-from gossipkv.register.messages import RegisterRequest, RequestKind, decode_record, decode_reply, encode_request
-from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure, SendToAcceptor
+from gossipkv.register.messages import (
+    RegisterRequest,
+    RequestKind,
+    decode_record,
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure
 from gossipkv.register.proposer import NEVER_MS, Proposer
 from gossipkv.register.seen import BEHIND, POSITION, SEEN, AcceptorReply, SeenPositions, positions_in
 from gossipkv.register.space import RECORD
@@ -35,7 +43,8 @@ if TYPE_CHECKING:
     from gossipkv.register.changes import RegisterChange
     from gossipkv.register.configuration import AcceptorId, Acceptors
     from gossipkv.register.maps import Maps
-    from gossipkv.register.messages import AcceptorRecord
+    from gossipkv.register.messages import AcceptorRecord, Reply
+    from gossipkv.register.seen import Reached
     from gossipkv.register.space import Space
     from gossipkv.wire.results import Completion
 
@@ -77,7 +86,8 @@ class Registers:
         self._proposers: dict[bytes, Proposer] = {}
         self._busy: dict[Proposer | Force, None] = {}  # Cores to wake, in insertion order.
         self._waiting: dict[int, Callable[[ProposalOutcome], None]] = {}
-        self._asked: dict[int, Callable[[bytes], object]] = {}  # Callbacks of requests to the local acceptor, by token.
+        # Callbacks of requests to the local acceptor, by token.
+        self._asked: dict[int, Callable[[Reply | None], object]] = {}
         self._tokens = 0
         self._has_work = trio.Event()
         self._wakes_at_ms = NEVER_MS  # The time until which `run` sleeps.
@@ -102,8 +112,7 @@ class Registers:
         elif hint is not None:
             # The acceptors known before may all be gone.
             for stranger in sorted(hint.everyone - proposer.acceptors.everyone):
-                read = RegisterRequest(RequestKind.READ, register, stranger, 0)
-                self._send(proposer, SendToAcceptor(stranger, 0, encode_request(read)))
+                self._send(proposer, RegisterRequest(RequestKind.READ, register, stranger, 0))
         return proposer
 
     def forget(self, register: bytes) -> None:
@@ -225,7 +234,10 @@ class Registers:
         """Call `complete` with the local acceptor's answer, or with `Unavailable`. Raises as `answer`."""
         if seen is not None:
             self.hear(seen)
-        self._receive(request, lambda reply: complete(reply or self._space.closed_error()))
+        self._receive(
+            decode_request(request),
+            lambda reply: complete(self._space.closed_error() if reply is None else encode_reply(reply)),
+        )
 
     @property
     def behind(self) -> str:
@@ -268,8 +280,8 @@ class Registers:
         if why:
             self._space.close(why, {BEHIND + self.me.store.to_bytes(8, "big"): why.encode()})
 
-    def _receive(self, request: bytes, tell: Callable[[bytes], object]) -> None:
-        """Pass a request to the local acceptor; `tell` gets the answer, or no bytes if the store closes first."""
+    def _receive(self, request: RegisterRequest, tell: Callable[[Reply | None], object]) -> None:
+        """Pass a request to the local acceptor; `tell` gets the answer, or None if the store closes first."""
         self._space.check_room()
         if len(self._asked) >= MAX_ASKED:
             raise Overloaded(f"{MAX_ASKED} requests wait for the disk of this acceptor; try again later")
@@ -305,7 +317,7 @@ class Registers:
     def _close(self) -> None:
         asked, self._asked = self._asked, {}
         for tell in asked.values():
-            tell(b"")
+            tell(None)
         for ticket, done in [*self._waiting.items()]:
             done(ProposalOutcome(ticket, ChangeEnd.UNKNOWN, message="this node's store failed during the change"))
 
@@ -320,7 +332,7 @@ class Registers:
                         tell(effect)
                     if isinstance(proposer, Force) and effect.end is ChangeEnd.DONE:
                         self._adopt(proposer, effect)
-                case SendToAcceptor():
+                case RegisterRequest():
                     self._send(proposer, effect)
         wakes_at_ms = proposer.wakes_at_ms
         if wakes_at_ms < NEVER_MS:
@@ -330,37 +342,47 @@ class Registers:
         else:
             self._busy.pop(proposer, None)
 
-    def _send(self, proposer: Proposer | Force, send: SendToAcceptor) -> None:
-        members, sent = proposer.acceptors, self._seen.seen_of(send.to)
-
-        def complete(reply: AcceptorReply | GossipKVError) -> None:
-            try:
-                if isinstance(reply, GossipKVError):
-                    raise reply
-                if reply.seen is not None:
-                    self.hear(reply.seen)
-                if not reply.data:
-                    raise Unavailable("closed")
-                answer = decode_reply(reply.data)
-                if answer.by != send.to:
-                    raise ProtocolError(f"{answer.by} answered instead of {send.to}")
-                if reply.seen is not None and not self._seen.is_counted(send.to, sent, reply.seen):
-                    raise ProtocolError("the acceptor has seen more of this node's store than this node sent")
-                proposer.receive(answer, now_ms=self._now_ms())
-            except GossipKVError as error:
-                proposer.unreachable(send.to, send.number, error.message, now_ms=self._now_ms())
+    def _send(self, proposer: Proposer | Force, request: RegisterRequest) -> None:
+        def complete(reply: Reply | GossipKVError) -> None:
+            if isinstance(reply, GossipKVError):
+                proposer.unreachable(request.to, request.number, reply.message, now_ms=self._now_ms())
+            else:
+                proposer.receive(reply, now_ms=self._now_ms())
             self._act(proposer)
 
-        if send.to != self.me:
-            acceptors = {send.to} if members is None else {send.to, *members.everyone}
-            seen = self._seen.tell(sorted(acceptors), self.word_to(send.to.node))
-            self._ask(send.to, send.request, seen, complete)
-            return
-        try:
+        if request.to == self.me:
             closed = Unavailable("its store is closed")
-            self._receive(send.request, lambda reply: complete(AcceptorReply(reply) if reply else closed))
-        except GossipKVError as error:
-            complete(error)
+            try:
+                self._receive(request, lambda reply: complete(closed if reply is None else reply))
+            except GossipKVError as error:
+                complete(error)
+            return
+
+        members, sent = proposer.acceptors, self._seen.seen_of(request.to)
+
+        def answered(reply: AcceptorReply | GossipKVError) -> None:
+            try:
+                found: Reply | GossipKVError = self._checked(reply, request.to, sent)
+            except GossipKVError as error:
+                found = error
+            complete(found)
+
+        acceptors = {request.to} if members is None else {request.to, *members.everyone}
+        seen = self._seen.tell(sorted(acceptors), self.word_to(request.to.node))
+        self._ask(request.to, encode_request(request), seen, answered)
+
+    def _checked(self, reply: AcceptorReply | GossipKVError, by: AcceptorId, sent: Reached) -> Reply:
+        """Return the reply of another node's acceptor if it counts. Raises GossipKVError: it does not."""
+        if isinstance(reply, GossipKVError):
+            raise reply
+        if reply.seen is not None:
+            self.hear(reply.seen)
+        answer = decode_reply(reply.data)
+        if answer.by != by:
+            raise ProtocolError(f"{answer.by} answered instead of {by}")
+        if reply.seen is not None and not self._seen.is_counted(by, sent, reply.seen):
+            raise ProtocolError("the acceptor has seen more of this node's store than this node sent")
+        return answer
 
     def _adopt(self, force: Force, outcome: ProposalOutcome) -> None:
         """Pass the result of a force to the local proposer, which then need not ask for it."""

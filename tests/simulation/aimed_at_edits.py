@@ -5,7 +5,7 @@ Nothing happens by itself: `Script` delivers the messages that a schedule does n
 
 from __future__ import annotations
 
-from gossipkv.register.messages import RequestKind, decode_request
+from gossipkv.register.messages import RequestKind
 from gossipkv.register.proposal import ChangeEnd
 from tests.world.edits.host import node_of
 from tests.world.edits.operations import LIFE
@@ -119,7 +119,7 @@ def to(*numbers, kind=None, source=None):
 
 
 def request_kind(message):
-    return decode_request(message.arguments[1]).kind if message.kind == "ask" else None
+    return message.arguments[1].kind if message.kind == "ask" else None
 
 
 ALL = range(9)

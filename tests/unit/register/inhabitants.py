@@ -9,10 +9,11 @@ from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep
 from gossipkv.register.ballot import ZERO
 from gossipkv.register.configuration import AcceptorId, Value
 from gossipkv.register.force import Force
-from gossipkv.register.messages import AcceptorRecord, decode_record, decode_reply, encode_record
-from gossipkv.register.proposal import ProposalOutcome, SendToAcceptor
+from gossipkv.register.messages import AcceptorRecord, RegisterRequest, decode_record, encode_record
+from gossipkv.register.proposal import ProposalOutcome
 
 if TYPE_CHECKING:
+    from gossipkv.register.messages import Reply
     from gossipkv.register.proposer import Proposer
     from tests.unit.register.scripted import Scripted
 
@@ -25,7 +26,7 @@ class Message(NamedTuple):
     party: Party
     acceptor: AcceptorId
     number: int
-    data: bytes
+    content: RegisterRequest | Reply
     is_reply: bool
 
 
@@ -39,16 +40,15 @@ class Party:
     def perform(self) -> None:
         for effect in self.core.take():
             match effect:
-                case SendToAcceptor(to, number, request):
-                    self.world.watch.sent(self.core, request)
-                    self.world.bag.append(Message(self, to, number, request, is_reply=False))
+                case RegisterRequest():
+                    self.world.watch.sent(self.core, effect)
+                    self.world.bag.append(Message(self, effect.to, effect.number, effect, is_reply=False))
                 case ProposalOutcome():
                     self.world.history.told(effect)
 
     def receive(self, message: Message) -> None:
-        reply = decode_reply(message.data)
-        self.world.watch.heard(self.core, reply.record)
-        self.core.receive(reply, now_ms=self.world.now_ms)
+        self.world.watch.heard(self.core, message.content.record)
+        self.core.receive(message.content, now_ms=self.world.now_ms)
         self.perform()
 
     def unreachable(self, message: Message) -> None:
@@ -92,7 +92,7 @@ class Node:
         tokens.append(message)
         try:
             assert self.is_up
-            self.core.receive(len(tokens) - 1, message.data)
+            self.core.receive(len(tokens) - 1, message.content)
         except (AssertionError, ProtocolError) as error:
             if self.is_up and isinstance(error, AssertionError):
                 raise
@@ -118,7 +118,7 @@ class Node:
                     self.unsynced.append(effect)
                 case AcceptorAnswer(token, reply):
                     asked = self.world.tokens[token]
-                    self.world.bag.append(asked._replace(data=reply, is_reply=True))
+                    self.world.bag.append(asked._replace(content=reply, is_reply=True))
 
     def crash(self) -> None:
         """Lose the process, and some or all unsynced records."""

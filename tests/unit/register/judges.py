@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gossipkv.register.messages import AcceptorRecord, RequestKind, decode_request
+from gossipkv.register.messages import AcceptorRecord, RegisterRequest, RequestKind
 from gossipkv.register.proposal import ChangeEnd
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class Watch:
         self._heard: dict[Proposer | Force, set[Line]] = defaultdict(set)
         self._seen: dict[Proposer | Force, set[Line]] = defaultdict(lambda: {(0, 0)})
 
-    def sent(self, core: Proposer | Force, data: bytes) -> None:
-        request = decode_request(data)
+    def sent(self, core: Proposer | Force, request: RegisterRequest) -> None:
         if request.kind is RequestKind.READ:
             return
         ballot, line = request.ballot, request.ballot[:2]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gossipkv.register.changes import Applied, CannotJudge, ChangeRefused, read
 from gossipkv.register.configuration import Acceptors, Value
 from gossipkv.register.force import Force
-from gossipkv.register.messages import RegisterRequest, RequestKind, decode_request, encode_request
+from gossipkv.register.messages import RegisterRequest, RequestKind
 from gossipkv.register.proposal import Reconfigure
 from gossipkv.register.proposer import Proposer
 from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
@@ -165,7 +165,7 @@ class Scripted:
         """Let a node promise an invented ballot."""
         party = Party(self, Proposer(REGISTER, Random(0), self.founders))
         request = RegisterRequest(RequestKind.PREPARE, REGISTER, node.id, 0, ballot, holding=holding)
-        self.carry_one(Message(party, node.id, 0, encode_request(request), is_reply=False))
+        self.carry_one(Message(party, node.id, 0, request, is_reply=False))
         self.bag = [message for message in self.bag if message.party is not party]
 
     def payload(self, ticket: int) -> bytes:
@@ -195,4 +195,4 @@ def id_of(ticket: int) -> bytes:
 
 def is_a(kind: RequestKind) -> Callable[[Message], bool]:
     """Return a test for requests of this kind."""
-    return lambda message: not message.is_reply and decode_request(message.data).kind is kind
+    return lambda message: not message.is_reply and message.content.kind is kind

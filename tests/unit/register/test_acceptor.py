@@ -16,8 +16,6 @@ from gossipkv.register.messages import (
     RegisterRequest,
     RequestKind,
     decode_record,
-    decode_reply,
-    encode_request,
 )
 from tests.oracle.register import LEAP, Asked, SlowAcceptor
 
@@ -106,7 +104,7 @@ def test_it_answers_in_order_of_the_appends_once_they_are_synced(sequence, is_fo
     for step in [*sequence, 100]:
         if isinstance(step, Asked):
             token += 1
-            acceptor.receive(token, encode_request(request_of(step)))
+            acceptor.receive(token, request_of(step))
             expected[token] = slow.ask(step), slow.record()
         else:
             for keep in unsynced[:step]:
@@ -118,8 +116,7 @@ def test_it_answers_in_order_of_the_appends_once_they_are_synced(sequence, is_fo
             match effect:
                 case Keep():
                     unsynced.append(effect)
-                case AcceptorAnswer(of, data):
-                    reply = decode_reply(data)
+                case AcceptorAnswer(of, reply):
                     verdict, record = expected.pop(of)
                     assert reply.verdict.name == verdict
                     assert (reply.record is None) == (record is None)
@@ -137,10 +134,10 @@ def test_what_it_accepted_is_told_without_the_value_to_who_has_it():
     disk = {}
     acceptor = start(disk)
     for token, one in enumerate((Asked("create", ZERO, b"x"), Asked("read"), PREPARE)):
-        acceptor.receive(token, encode_request(request_of(one)))
+        acceptor.receive(token, request_of(one))
     keeps = [effect for effect in acceptor.take() if isinstance(effect, Keep)]
     acceptor.synced(keeps[-1].serial)
-    created, read, prepared = (decode_reply(effect.reply).record for effect in acceptor.take())
+    created, read, prepared = (effect.reply.record for effect in acceptor.take())
     assert (created.accepted, created.value) == (ZERO, None)
     assert read.value == prepared.value == Value(ONE, b"x")
 
@@ -150,12 +147,12 @@ def test_who_says_that_he_holds_something_says_it_behind_a_sync():
     disk = {}
     acceptor = start(disk)
     for token, one in enumerate((Asked("create", ZERO, b"x"), PREPARE)):
-        acceptor.receive(token, encode_request(request_of(one)))
+        acceptor.receive(token, request_of(one))
     (*_, last) = [effect for effect in acceptor.take() if isinstance(effect, Keep)]
     disk[REGISTER] = last.record
     acceptor.synced(last.serial)
     acceptor.take()
-    acceptor.receive(7, encode_request(request_of(PREPARE._replace(is_newcomer=True))))
+    acceptor.receive(7, request_of(PREPARE._replace(is_newcomer=True)))
     (keep,) = acceptor.take()
     acceptor.synced(keep.serial)
     assert [effect.token for effect in acceptor.take()] == [7]
@@ -166,7 +163,7 @@ def test_another_store_answers_nothing():
     acceptor = start({})
     request = request_of(PREPARE)._replace(to=ME._replace(store=2))
     with pytest.raises(ProtocolError, match="lost, restored or replaced"):
-        acceptor.receive(1, encode_request(request))
+        acceptor.receive(1, request)
     assert acceptor.take() == []
 
 

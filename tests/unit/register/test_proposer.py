@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.register.ballot import MAX_LEAP, ZERO, Ballot
 from gossipkv.register.configuration import Acceptors
-from gossipkv.register.messages import AcceptorRecord, RequestKind, decode_request, encode_record, encode_request
+from gossipkv.register.messages import AcceptorRecord, RequestKind, encode_record
 from gossipkv.register.proposal import ChangeEnd
 from gossipkv.register.proposer import MAX_LOOKS, MAX_PAUSE_MS, NEVER_MS, PHASE_MS
 from tests.unit.register.inhabitants import REGISTER
@@ -166,10 +166,8 @@ def test_replies_of_another_ballot_do_not_count():
     a, b, *_ = world.nodes
     ticket = world.append(party)
     for message in [message for message in world.bag if message.acceptor in {a.id, b.id}]:
-        request = decode_request(message.data)
-        other = request._replace(ballot=Ballot(0, 0, 1, 5))
         world.bag.remove(message)
-        world.bag.append(message._replace(data=encode_request(other)))
+        world.bag.append(message._replace(content=message.content._replace(ballot=Ballot(0, 0, 1, 5))))
     world.carry(a, b)
     assert ended(world, ticket) is None
     assert world.record(a).accepted == world.record(b).accepted == ZERO
@@ -416,7 +414,7 @@ def test_a_proposer_that_stays_needs_one_round():
     kinds = []
     for who in (party, party, party, other, party):
         world.append(who)
-        kinds.append({decode_request(message.data).kind for message in world.bag})
+        kinds.append({message.content.kind for message in world.bag})
         world.settle(ms=100)
     prepare, accept = {RequestKind.PREPARE}, {RequestKind.ACCEPT}
     assert kinds == [prepare, prepare, accept, prepare, accept]  # The last is refused.

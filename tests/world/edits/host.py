@@ -19,15 +19,8 @@ from gossipkv.register.changes import Applied, CannotJudge, ChangeRefused, read
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.edits import decode_value, transactions_of
 from gossipkv.register.force import Force
-from gossipkv.register.messages import (
-    RegisterRequest,
-    RequestKind,
-    decode_record,
-    decode_reply,
-    decode_request,
-    encode_request,
-)
-from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure, SendToAcceptor
+from gossipkv.register.messages import RegisterRequest, RequestKind, decode_record
+from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure
 from gossipkv.register.proposer import Proposer
 from gossipkv.register.seen import BEHIND, POSITION, SEEN, SeenPositions, positions_in
 from gossipkv.register.snapshot import SnapshotReader, page_of, snapshot_page_of
@@ -40,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.changes import RegisterChange
     from gossipkv.register.configuration import Value
-    from gossipkv.register.messages import AcceptorRecord
+    from gossipkv.register.messages import AcceptorRecord, Reply
     from gossipkv.register.seen import Opening
     from gossipkv.register.state import Base
     from tests.world.edits.disk import Disk, Heard
@@ -145,7 +138,7 @@ class Host:
         return holds
 
     def on_ask(
-        self, source: int, core: Core | None, request: bytes, told: Mapping[Opening, int], seen: bytes = b""
+        self, source: int, core: Core | None, request: RegisterRequest, told: Mapping[Opening, int], seen: bytes = b""
     ) -> None:
         """Process a request of a node's proposer or force.
 
@@ -163,7 +156,7 @@ class Host:
             self.poll([source])
         self._perform()
 
-    def _receive(self, request: bytes) -> None:
+    def _receive(self, request: RegisterRequest) -> None:
         if self.seen.behind:
             raise ProtocolError(self.seen.behind)
         self.acceptor.receive(self._tokens, request)
@@ -269,11 +262,10 @@ class Host:
         edits, _ = change.judged
         return Applied(self.map.next_value(found, state, edits).encode() if edits else value.payload)
 
-    def on_reply(self, source: int, core: Core, data: bytes, told: Mapping[Opening, int], seen: bytes) -> None:
+    def on_reply(self, source: int, core: Core, reply: Reply, told: Mapping[Opening, int], seen: bytes) -> None:
         del source
         if core not in {self.proposer, self.force}:
             return  # An earlier process asked.
-        reply = decode_reply(data)
         self._hear(seen)
         if seen and not self.seen.is_counted(reply.by, told, seen):
             self.unreachable(core, reply.by, reply.number)
@@ -287,9 +279,8 @@ class Host:
         """Note the generations that the proposer learns."""
         self.heard |= {ballot[:2] for ballot in (record.promise, record.accepted) if ballot is not None}
 
-    def on_refusal(self, source: int, core: Core, data: bytes) -> None:
+    def on_refusal(self, source: int, core: Core, request: RegisterRequest) -> None:
         del source
-        request = decode_request(data)
         self.unreachable(core, request.to, request.number)
 
     def _hear(self, seen: bytes) -> None:
@@ -325,8 +316,8 @@ class Host:
     def _act(self, core: Core) -> None:
         for effect in core.take():
             match effect:
-                case SendToAcceptor():
-                    self.world.ask(self, core, effect.to, effect.request)
+                case RegisterRequest():
+                    self.world.ask(self, core, effect)
                 case ProposalOutcome():
                     self._end(core, effect)
 
@@ -372,8 +363,7 @@ class Host:
         is_heard = known is not None and base.generation <= self._generation
         self._generation = max(self._generation, base.generation)
         for acceptor in sorted(acceptors.everyone - (known.everyone if known is not None and is_heard else set())):
-            request = RegisterRequest(RequestKind.READ, REGISTER, acceptor, 0)
-            self.world.ask(self, self.proposer, acceptor, encode_request(request))
+            self.world.ask(self, self.proposer, RegisterRequest(RequestKind.READ, REGISTER, acceptor, 0))
 
     # -- force ---------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from gossipkv.register.ballot import ZERO
 from gossipkv.register.configuration import Acceptors, Value
 from gossipkv.register.edits import MapValue
 from gossipkv.register.force import Force
-from gossipkv.register.messages import RegisterRequest, RequestKind, decode_record, decode_request, encode_request
+from gossipkv.register.messages import RegisterRequest, RequestKind, decode_record
 from gossipkv.register.proposal import ChangeEnd
 from gossipkv.register.proposer import NEVER_MS
 from tests.world.edits.chain import BrokenError, Chain
@@ -130,7 +130,7 @@ class World:
     def _found(self, number: int) -> None:
         host, value = self.host(number), Value(self.founders, MapValue().encode())
         request = RegisterRequest(RequestKind.CREATE, REGISTER, host.me, 0, ZERO, value)
-        host.on_ask(number, None, encode_request(request), {})
+        host.on_ask(number, None, request, {})
         host.sync(len(host.disk.appended))
 
     # -- hosts ---------------------------------------------------------------------------------------------------------
@@ -177,20 +177,19 @@ class World:
     def send(self, host: Host, target: int, kind: str, *arguments: object) -> None:
         self.net.append(Message(kind, host.number, target, arguments))
 
-    def ask(self, host: Host, core: Core, to: AcceptorId, data: bytes) -> None:
+    def ask(self, host: Host, core: Core, request: RegisterRequest) -> None:
         """Send a request of a proposer or a force to an acceptor."""
-        request = decode_request(data)
         if isinstance(core, Force) and request.value is not None and request.ballot is not None:
             survivors = [self.nodes[node_of(acceptor)].host for acceptor in request.value.acceptors.new]
             known = [survivor.map.base for survivor in survivors if survivor is not None]
             self.chain.force(request.ballot, request.value, [base for base in known if base is not None])
-        ballot, value = request.ballot, request.value
+        to, ballot, value = request.to, request.ballot, request.value
         self._check_generation(host, core, request)
         if ballot is not None and value is not None and self._values.setdefault(ballot, value) != value:
             raise BrokenError(f"two values have the ballot {ballot}")
         others = {to, *(core.acceptors.everyone if core.acceptors is not None else ())}
         seen = b"" if node_of(to) == host.number else host.seen.tell(sorted(others))
-        self.send(host, node_of(to), "ask", core, data, host.seen.seen_of(to), seen)
+        self.send(host, node_of(to), "ask", core, request, host.seen.seen_of(to), seen)
 
     def _check_generation(self, host: Host, core: Core, request: RegisterRequest) -> None:
         ballot = request.ballot
@@ -227,8 +226,8 @@ class World:
         """Lose a message; the sender of a share of the requests sees that its connection has ended."""
         host = self.nodes[message.source].host
         if message.kind == "ask" and host is not None and self.random.random() < share:
-            core, data, *_ = message.arguments
-            request = decode_request(cast("bytes", data))
+            core, asked, *_ = message.arguments
+            request = cast("RegisterRequest", asked)
             host.unreachable(cast("Core", core), request.to, request.number)
 
     # -- time and faults -----------------------------------------------------------------------------------------------
