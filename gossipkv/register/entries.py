@@ -67,11 +67,7 @@ class EntryMap:
 
     def floor(self, key: bytes) -> Entry | None:
         """Return the last entry whose key is `key` or below."""
-        number = bisect_right(self._firsts, key) - 1
-        if number < 0:
-            return None
-        leaf = self.leaves[number]
-        return leaf[bisect_right(leaf, key, key=_key) - 1]
+        return self.before(key + b"\0")
 
     def before(self, key: bytes) -> Entry | None:
         """Return the last entry whose key is below `key`."""

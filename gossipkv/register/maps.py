@@ -57,7 +57,7 @@ PAUSE_S: Final = 0.1  # Shortest time between two maps of a register that reader
 SOON_S: Final = 0.01  # A base that no acceptance carries to the disk by then is written alone.
 ASK_S: Final = 2.0
 UNDECIDED_S: Final = 0.2  # An accepted value without a decision is asked about after once to twice this time,
-AGAIN_S: Final = 2.0  # and again after this time.
+RETRY_S: Final = 2.0  # and again after this time.
 MAX_ANSWER_BYTES: Final = 1 << 20  # No more maps follow in one answer.
 FEW_BYTES: Final = 1 << 20  # A larger snapshot is checked in a thread.
 MAX_SNAPSHOT_BYTES: Final = 3 * MAX_MAP_BYTES  # A full map takes no growth, but outcomes: 53 MB at most.
@@ -210,12 +210,12 @@ class Maps:
     async def _write(self) -> None:
         while True:
             self._more = trio.Event()
-            now_s, self._wakes_s = trio.current_time(), trio.current_time() + AGAIN_S
+            now_s, self._wakes_s = trio.current_time(), trio.current_time() + RETRY_S
             for register, local in [*self._busy.items()]:
                 if local.due_s <= now_s:
                     self._flush(register, local)
                 if local.undecided is not None and local.undecided.due_s <= now_s:
-                    local.undecided = local.undecided._replace(due_s=now_s + AGAIN_S)
+                    local.undecided = local.undecided._replace(due_s=now_s + RETRY_S)
                     self.on_undecided(register)
                 if local.wakes_s == math.inf:
                     self._busy.pop(register, None)
@@ -239,8 +239,9 @@ class Maps:
 
     def holds(self, register: bytes, payload: bytes) -> bool:
         """Return True if this node may accept a payload."""
-        try:  # A question about a register that has no map here leaves no trace.
-            return (self._local.get(register) or _LocalMap()).map.holds(decode_value(payload))
+        local = self._local.get(register)  # A question about a register that has no map here leaves no trace.
+        try:
+            return (RegisterMap() if local is None else local.map).holds(decode_value(payload))
         except GossipKVError:
             return False
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.edits import EMPTY, digest_of
+from gossipkv.register.edits import digest_of
 from gossipkv.register.entries import EntryMap
 from gossipkv.register.state import Base
 
@@ -116,7 +116,7 @@ class SnapshotReader:
             sequence = transaction.sequence
             self._entries.update(transaction.edits)
         entries = EntryMap.of(sorted((key, record) for key, record in self._entries.items() if record is not None))
-        found = digest_of(entries.scan()) if len(entries) else EMPTY
+        found = digest_of(entries.scan())
         if found != digest:
             words = f"the map after transaction {sequence} does not have its digest"
             raise ProtocolError(words, {"got": found.hex()[:16], "expected": digest.hex()[:16]})
